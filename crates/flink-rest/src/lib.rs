@@ -1,0 +1,1 @@
+//! Flink's REST shapes: requests, answers, errors, multipart; a JAR's entry classes.

@@ -1,0 +1,1 @@
+//! A node's packages on disk: manifest, blobs, verify, publish by rename, fetch from peers.

@@ -1,0 +1,1 @@
+//! JobMaster processes: the container runner, JobMasters, coordinators, engines, the guard, logs.

@@ -1,0 +1,1 @@
+//! The openraft wiring: types, log and state adaptors, the peer transport, the proposer.

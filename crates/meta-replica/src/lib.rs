@@ -1,0 +1,1 @@
+//! One replica: KV, Watch, Lease, Cluster, Maintenance services; the watch hub; the lease clock; HTTP.

@@ -1,0 +1,1 @@
+//! Bytes on disk: the write-ahead log, the vote, sled checkpoint generations, identity.

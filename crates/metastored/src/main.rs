@@ -1,0 +1,3 @@
+//! The server binary: replica, dispatcher, jobmaster, standalone.
+
+fn main() {}

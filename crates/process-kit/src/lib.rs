@@ -1,0 +1,1 @@
+//! How every process boots, is configured, logs, measures and stops.

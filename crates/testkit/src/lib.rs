@@ -1,0 +1,1 @@
+//! Clusters in process and as processes, ports, waiters, a fault proxy: what tests share.

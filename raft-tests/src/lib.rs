@@ -1,0 +1,1 @@
+//! The proof: real processes under faults, power cuts, checkers.

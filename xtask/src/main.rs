@@ -1,0 +1,3 @@
+//! The project's tasks: check, tidy, conf, dist.
+
+fn main() {}
