@@ -1,0 +1,89 @@
+//! What a JAR says about itself: its entry classes and whether it holds a class. A file that is no JAR has none.
+
+use std::io::{Read, Seek};
+
+use zip::ZipArchive;
+
+/// A manifest larger than this is not read: it is a few hundred bytes in a sane JAR.
+const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+
+/// What was found in an uploaded file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JarInfo {
+    /// True if the file is a readable archive.
+    pub is_archive: bool,
+    /// The manifest's `program-class` (a comma list) or else its `Main-Class`.
+    pub entry_classes: Vec<String>,
+}
+
+/// Looks into a file.
+pub fn inspect(file: impl Read + Seek) -> JarInfo {
+    let Ok(mut archive) = ZipArchive::new(file) else { return JarInfo::default() };
+    JarInfo { is_archive: true, entry_classes: entry_classes(&mut archive).unwrap_or_default() }
+}
+
+fn entry_classes<R: Read + Seek>(archive: &mut ZipArchive<R>) -> Option<Vec<String>> {
+    let name =
+        archive.file_names().find(|name| name.eq_ignore_ascii_case("META-INF/MANIFEST.MF"))?.to_owned();
+    let mut manifest = Vec::new();
+    archive.by_name(&name).ok()?.take(MAX_MANIFEST_BYTES).read_to_end(&mut manifest).ok()?;
+    Some(entry_classes_of_manifest(&String::from_utf8_lossy(&manifest)))
+}
+
+/// The entry classes a manifest names.
+pub fn entry_classes_of_manifest(manifest: &str) -> Vec<String> {
+    let attributes = main_attributes(manifest);
+    let value = |wanted: &str| {
+        attributes.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.as_str())
+    };
+    let classes = value("program-class").or_else(|| value("Main-Class")).unwrap_or_default();
+    classes.split(',').map(str::trim).filter(|class| !class.is_empty()).map(str::to_owned).collect()
+}
+
+/// The main section: up to the first blank line; a line that starts with a space goes on with the one before.
+fn main_attributes(manifest: &str) -> Vec<(String, String)> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in manifest.lines().take_while(|line| !line.is_empty()) {
+        match (line.strip_prefix(' '), lines.last_mut()) {
+            (Some(rest), Some(last)) => last.push_str(rest),
+            _ => lines.push(line.to_owned()),
+        }
+    }
+    let pairs = lines.iter().filter_map(|line| line.split_once(':'));
+    pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Cursor, Write};
+
+    use super::*;
+
+    fn jar(files: &[(&str, &str)]) -> Cursor<Vec<u8>> {
+        let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        for (name, text) in files {
+            writer.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+            writer.write_all(text.as_bytes()).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn entry_classes_come_from_the_manifest() {
+        let manifest = "Manifest-Version: 1.0\r\nMain-Class: a.very.long.name.th\r\n at.goes.on.Main\r\n\r\n\
+                        Name: other\r\nMain-Class: not.this\r\n";
+        let info = inspect(jar(&[("META-INF/MANIFEST.MF", manifest), ("a/B.class", "x")]));
+        assert!(info.is_archive);
+        assert_eq!(info.entry_classes, ["a.very.long.name.that.goes.on.Main"]);
+        assert_eq!(entry_classes_of_manifest("main-class: M\nProgram-Class: A, B\n"), ["A", "B"]);
+        assert!(entry_classes_of_manifest("Manifest-Version: 1.0\n").is_empty());
+    }
+
+    #[test]
+    fn what_is_no_jar_has_no_entry() {
+        assert_eq!(inspect(Cursor::new(b"not a jar".to_vec())), JarInfo::default());
+        assert_eq!(inspect(Cursor::new(Vec::new())), JarInfo::default());
+        let without_manifest = inspect(jar(&[("A.class", "x")]));
+        assert!(without_manifest.is_archive && without_manifest.entry_classes.is_empty());
+    }
+}
