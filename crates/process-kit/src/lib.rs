@@ -1,1 +1,19 @@
-//! How every process boots, is configured, logs, measures and stops.
+//! How every process of ours boots, is configured, logs, is measured and stops.
+//!
+//! A `main.rs` reads as: parse [`boot::BootArgs`], load the config, [`telemetry::init`], [`net::bind`] every port,
+//! build, run, [`shutdown::Shutdown::finish`], exit code. Nothing here knows what a process is for.
+
+pub mod boot;
+pub mod config;
+pub mod metrics;
+pub mod net;
+pub mod seams;
+pub mod shutdown;
+pub mod telemetry;
+
+pub use boot::BootArgs;
+pub use config::{ByteSize, Config, ConfigError, Loaded, Row};
+pub use metrics::{Metrics, Readiness, ops_routes};
+pub use net::{BindError, bind};
+pub use seams::{SystemClock, SystemRng};
+pub use shutdown::Shutdown;
