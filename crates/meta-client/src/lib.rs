@@ -1,6 +1,14 @@
 //! The client side of the store: trait [`Kv`], typed keys, guarded transactions, the network client, watch resume,
 //! keep-alive.
 
+pub mod commit;
+pub mod key;
 pub mod kv;
+pub mod record;
+pub mod snapshot;
 
+pub use commit::{Commit, commit};
+pub use key::{Stored, TypedKey};
 pub use kv::{Kv, KvError, LeaseGranted, Revisioned, WatchBatch, WatchRequest, Watcher};
+pub use record::{Extra, Record, RecordError};
+pub use snapshot::Snapshot;

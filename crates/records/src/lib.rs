@@ -1,1 +1,18 @@
-//! The domain's records: packages, runs, jobs, nodes; their keys; pure planners; invariants.
+//! What dispatchers, nodes and `metactl` write into the store: records, their keys, and **pure planners**.
+//!
+//! A planner takes a [`View`] (records of one revision) and a request, and answers a [`Plan`] (one guarded
+//! transaction and what to say when it took place) or a [`Refusal`]. It does no I/O, knows no clock and no chance:
+//! times, ids and leases come in with the request. [`carry_out`] loads, plans, commits, and plans anew while guards
+//! fail. Planners recognise their own effect, so that an answer that was lost is found by planning again.
+
+pub mod keys;
+pub mod names;
+pub mod plan;
+pub mod record;
+pub mod refusal;
+pub mod view;
+
+pub use names::{JobId, TriggerId, UnitId};
+pub use plan::{Carried, Failure, Plan, Steps, carry_out};
+pub use refusal::{Class, Refusal};
+pub use view::{Scope, View};
