@@ -1,0 +1,224 @@
+//! Fetching a package from peers: several sources, resumed parts, every byte verified, one transfer per operation
+//! however many wait for it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt;
+use reqwest::Client;
+use thiserror::Error;
+use tokio::fs::OpenOptions;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::OnceCell;
+
+use crate::error::StoreError;
+use crate::manifest::{FileEntry, Manifest};
+use crate::peer::{Peer, PeerError};
+use crate::staging::Staging;
+use crate::store::PackageStore;
+
+/// How often all sources are tried for one file.
+const ROUNDS: usize = 2;
+
+/// A package to fetch.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// The operation that made it.
+    pub op: String,
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its files, as the cluster recorded them.
+    pub manifest: Manifest,
+}
+
+/// Why a package could not be fetched.
+#[derive(Debug, Error)]
+pub enum FetchError {
+    /// This node's disk.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Nobody is left who has the bytes.
+    #[error("no source has `{path}`: {tried}")]
+    NoSource {
+        /// The file.
+        path: String,
+        /// Each source and what it said.
+        tried: String,
+    },
+}
+
+impl FetchError {
+    /// A short code for records and status pages.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Store(e) => e.code(),
+            Self::NoSource { .. } => "NO_SOURCE",
+        }
+    }
+}
+
+type Flight = Arc<OnceCell<Result<(), Arc<FetchError>>>>;
+
+/// Fetches packages into one store.
+#[derive(Debug)]
+pub struct Fetcher {
+    store: PackageStore,
+    client: Client,
+    flights: Mutex<HashMap<String, Flight>>,
+}
+
+impl Fetcher {
+    /// For this store.
+    pub fn new(store: PackageStore, client: Client) -> Self {
+        Self { store, client, flights: Mutex::default() }
+    }
+
+    /// Fetches, verifies and publishes a package unless it is here. Calls for one op share one transfer and its
+    /// outcome; a later call after a failure tries again.
+    pub async fn fetch(&self, wanted: &Wanted, sources: &[String]) -> Result<(), Arc<FetchError>> {
+        let flight = self.flights().entry(wanted.op.clone()).or_default().clone();
+        let outcome = flight.get_or_init(|| self.transfer(wanted, sources)).await.clone();
+        let mut flights = self.flights();
+        if flights.get(&wanted.op).is_some_and(|current| Arc::ptr_eq(current, &flight)) {
+            flights.remove(&wanted.op);
+        }
+        outcome
+    }
+
+    fn flights(&self) -> std::sync::MutexGuard<'_, HashMap<String, Flight>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn transfer(&self, wanted: &Wanted, sources: &[String]) -> Result<(), Arc<FetchError>> {
+        self.try_transfer(wanted, sources).await.map_err(Arc::new)
+    }
+
+    async fn try_transfer(&self, wanted: &Wanted, sources: &[String]) -> Result<(), FetchError> {
+        let (store, w) = (self.store.clone(), wanted.clone());
+        let Some(mut staging) = blocking(move || open_staging(&store, &w)).await? else { return Ok(()) };
+        let mut sources: Vec<Peer> = sources.iter().map(|s| Peer::new(self.client.clone(), s)).collect();
+        for file in wanted.manifest.files() {
+            let entry = file.clone();
+            let (back, reused) = blocking(move || {
+                let reused = staging.reuse(&entry)?;
+                Ok((staging, reused))
+            })
+            .await?;
+            staging = back;
+            if !reused {
+                staging = fetch_file(staging, file, &mut sources).await?;
+            }
+        }
+        let w = wanted.clone();
+        blocking(move || staging.seal()?.publish(&w.name, &w.version)).await.map_err(FetchError::from)
+    }
+}
+
+/// `None` if the package is here.
+fn open_staging(store: &PackageStore, wanted: &Wanted) -> Result<Option<Staging>, StoreError> {
+    if store.installed(&wanted.name, &wanted.version)?.is_some_and(|d| d.op == wanted.op) {
+        return Ok(None);
+    }
+    store.check_space(wanted.manifest.total_bytes())?;
+    store.stage(&wanted.op).map(Some)
+}
+
+async fn blocking<T: Send + 'static>(
+    f: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    tokio::task::spawn_blocking(f).await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))
+}
+
+/// Tries the sources in turn. One that gave wrong bytes is dropped for the rest of the transfer.
+async fn fetch_file(
+    mut staging: Staging,
+    file: &FileEntry,
+    sources: &mut Vec<Peer>,
+) -> Result<Staging, FetchError> {
+    let mut tried = Vec::new();
+    let mut turn = 0;
+    while turn < ROUNDS * sources.len() {
+        let at = turn % sources.len();
+        turn += 1;
+        let part = staging.part(file);
+        let had = tokio::fs::metadata(&part).await.map_or(0, |m| m.len());
+        if let Err(e) = download(&sources[at], file, &part, had.min(file.size)).await? {
+            tried.push(e.to_string());
+            continue;
+        }
+        let entry = file.clone();
+        let (back, added) = blocking(move || {
+            let added = staging.add_part(&entry);
+            Ok((staging, added))
+        })
+        .await?;
+        staging = back;
+        match added {
+            Ok(()) => return Ok(staging),
+            Err(StoreError::Hash { .. }) if had > 0 => {
+                // The bytes before may have been another's: the same source once more, from the start.
+                tried.push(format!("{}: the resumed file is wrong", sources[at].address()));
+                turn -= 1;
+            }
+            Err(StoreError::Hash { .. }) => {
+                let bad = sources.remove(at);
+                tracing::warn!(source = bad.address(), path = file.path, "a peer served wrong bytes");
+                tried.push(format!("{}: wrong bytes", bad.address()));
+                turn = 0;
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    if tried.is_empty() {
+        tried.push("no live node holds the package".into());
+    }
+    Err(FetchError::NoSource { path: file.path.clone(), tried: tried.join("; ") })
+}
+
+/// Appends what is missing of a part. The outer error is this node's, the inner the peer's.
+async fn download(
+    peer: &Peer,
+    file: &FileEntry,
+    part: &Path,
+    had: u64,
+) -> Result<Result<(), PeerError>, StoreError> {
+    let io = |doing| crate::fsx::context(doing, part);
+    let mut out = OpenOptions::new().create(true).append(true).open(part).await.map_err(io("open"))?;
+    if out.metadata().await.map_err(io("inspect"))?.len() > had {
+        out.set_len(had).await.map_err(io("truncate"))?;
+    }
+    if had == file.size {
+        return Ok(Ok(()));
+    }
+    let response = match peer.blob(&file.blake3, had).await {
+        Ok(response) => response,
+        Err(e) => return Ok(Err(e)),
+    };
+    let mut bytes = response.bytes_stream();
+    let mut size = had;
+    while let Some(chunk) = bytes.next().await {
+        let broken = |why: String| PeerError::Unreachable { peer: peer.address().into(), why };
+        let chunk = match chunk {
+            Ok(chunk) => chunk,
+            Err(e) => {
+                out.flush().await.map_err(io("write"))?;
+                return Ok(Err(broken(e.to_string())));
+            }
+        };
+        size += chunk.len() as u64;
+        if size > file.size {
+            // Whatever this is, it is not the file: let the hash say so.
+            break;
+        }
+        out.write_all(&chunk).await.map_err(io("write"))?;
+    }
+    out.flush().await.map_err(io("write"))?;
+    if size < file.size {
+        let why = format!("`{}` ended after {size} of {} bytes", file.path, file.size);
+        return Ok(Err(PeerError::Unreachable { peer: peer.address().into(), why }));
+    }
+    Ok(Ok(()))
+}

@@ -1,0 +1,167 @@
+//! A client of another server node's HTTP API.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use reqwest::{Body, Client, Response, StatusCode, header};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::digest::Digest;
+use crate::manifest::Manifest;
+use crate::store::OnDisk;
+
+/// How long a peer may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a peer may take for a small answer, or between two pieces of a large one.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a peer gave nothing.
+#[derive(Debug, Error)]
+pub enum PeerError {
+    /// The peer did not answer, or the connection broke.
+    #[error("{peer}: {why}")]
+    Unreachable {
+        /// Its address.
+        peer: String,
+        /// What happened.
+        why: String,
+    },
+    /// The peer said no.
+    #[error("{peer}: {status}: {message}")]
+    Refused {
+        /// Its address.
+        peer: String,
+        /// Its status.
+        status: u16,
+        /// Its words.
+        message: String,
+    },
+    /// The peer's answer makes no sense.
+    #[error("{peer}: {why}")]
+    Nonsense {
+        /// Its address.
+        peer: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// An HTTP client for peers: no proxies (they would hide the peer), bounded connects.
+pub fn client() -> Client {
+    Client::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .read_timeout(IDLE_TIMEOUT)
+        .no_proxy()
+        .build()
+        .expect("a client without TLS always builds")
+}
+
+/// One peer.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    client: Client,
+    address: String,
+}
+
+impl Peer {
+    /// The peer at `HOST:PORT`.
+    pub fn new(client: Client, address: impl Into<String>) -> Self {
+        Self { client, address: address.into() }
+    }
+
+    /// Its address.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> PeerError {
+        let mut why = error.to_string();
+        let mut source = std::error::Error::source(error);
+        while let Some(inner) = source {
+            why = inner.to_string();
+            source = inner.source();
+        }
+        PeerError::Unreachable { peer: self.address.clone(), why }
+    }
+
+    async fn accept(&self, response: Response) -> Result<Response, PeerError> {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let message = response.text().await.unwrap_or_default();
+        let message = message.chars().take(300).collect();
+        Err(PeerError::Refused { peer: self.address.clone(), status: status.as_u16(), message })
+    }
+
+    async fn get(&self, path: &str) -> Result<Response, PeerError> {
+        let response = self.client.get(self.url(path)).send().await.map_err(|e| self.unreachable(&e))?;
+        self.accept(response).await
+    }
+
+    /// The manifest of a package on that node.
+    pub async fn manifest(&self, name: &str, version: &str) -> Result<Manifest, PeerError> {
+        let response = self.get(&format!("/packages/{name}/{version}/manifest")).await?;
+        response
+            .json()
+            .await
+            .map_err(|e| PeerError::Nonsense { peer: self.address.clone(), why: e.to_string() })
+    }
+
+    /// What is on that node's disk.
+    pub async fn packages(&self) -> Result<Vec<OnDisk>, PeerError> {
+        let response = self.get("/packages").await?;
+        response
+            .json()
+            .await
+            .map_err(|e| PeerError::Nonsense { peer: self.address.clone(), why: e.to_string() })
+    }
+
+    /// The bytes of a blob from `offset` on.
+    pub async fn blob(&self, digest: &Digest, offset: u64) -> Result<Response, PeerError> {
+        let request = self.client.get(self.url(&format!("/blobs/{digest}")));
+        let request =
+            if offset == 0 { request } else { request.header(header::RANGE, format!("bytes={offset}-")) };
+        let response = request.send().await.map_err(|e| self.unreachable(&e))?;
+        let response = self.accept(response).await?;
+        let expected = if offset == 0 { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT };
+        if response.status() != expected {
+            let why = format!("{} where {expected} is due", response.status());
+            return Err(PeerError::Nonsense { peer: self.address.clone(), why });
+        }
+        Ok(response)
+    }
+
+    /// Makes that node the deploy coordinator of a package. `query` is the query string of the node API
+    /// (`origin=icp&nodes=all&timeout_ms=..`); a file is its path in the package and its bytes. The answer is the
+    /// node's status code and JSON, whatever they are.
+    pub async fn put_package<S>(
+        &self,
+        name: &str,
+        version: &str,
+        query: &str,
+        files: Vec<(String, S)>,
+        timeout: Duration,
+    ) -> Result<(u16, Value), PeerError>
+    where
+        S: Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static,
+    {
+        let mut form = reqwest::multipart::Form::new();
+        for (path, bytes) in files {
+            let part = reqwest::multipart::Part::stream(Body::wrap_stream(bytes)).file_name(path);
+            form = form.part("file", part);
+        }
+        let url = self.url(&format!("/packages/{name}/{version}?{query}"));
+        let sent = self.client.put(url).timeout(timeout).multipart(form).send().await;
+        let response = sent.map_err(|e| self.unreachable(&e))?;
+        let status = response.status().as_u16();
+        let text = response.text().await.map_err(|e| self.unreachable(&e))?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+    }
+}
