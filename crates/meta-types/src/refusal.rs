@@ -56,4 +56,10 @@ pub enum Refusal {
     /// The command's number is below its origin's low-water mark: it was settled before.
     #[error("metastore: the command was settled before")]
     BelowLowWater,
+    /// A transaction that could write was given to a read.
+    #[error("metastore: the transaction writes and has to be proposed")]
+    NotReadOnly,
+    /// The cluster's identity was set before, to another one.
+    #[error("metastore: this store belongs to another cluster")]
+    OtherCluster,
 }
