@@ -1,0 +1,93 @@
+//! `cargo xtask dist`: the archive that operators unpack.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use cargo_metadata::MetadataCommand;
+
+use crate::tools;
+
+const BINARIES: [&str; 2] = ["metastored", "metactl"];
+
+/// Builds and writes `metastore-VERSION-linux-ARCH.tar.gz` into `out`.
+pub fn run(out: &Path) -> anyhow::Result<()> {
+    let root = tools::root();
+    let metadata = MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
+    tools::run(&mut tools::cargo(&[
+        "build",
+        "--release",
+        "--quiet",
+        "--bin",
+        BINARIES[0],
+        "--bin",
+        BINARIES[1],
+    ]))?;
+    let name = format!("metastore-{}-linux-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let out = root.join(out);
+    let tree = out.join(&name);
+    if tree.exists() {
+        fs::remove_dir_all(&tree)?;
+    }
+    lay_out(&root, metadata.target_directory.as_std_path(), &tree)?;
+    write_sums(&tree)?;
+    let archive = out.join(format!("{name}.tar.gz"));
+    pack(&out, &name, &archive)?;
+    fs::remove_dir_all(&tree)?;
+    println!("{}", archive.display());
+    Ok(())
+}
+
+fn lay_out(root: &Path, target: &Path, tree: &Path) -> anyhow::Result<()> {
+    let bin = tree.join("bin");
+    fs::create_dir_all(&bin)?;
+    for binary in BINARIES {
+        copy(&target.join("release").join(binary), &bin.join(binary))?;
+    }
+    for script in
+        list(&root.join("deploy"))?.iter().filter(|path| path.extension().is_some_and(|e| e == "sh"))
+    {
+        copy(script, &bin.join(script.file_name().context("a script has a name")?))?;
+    }
+    for (from, to) in [("conf", "conf"), ("examples", "examples"), ("deploy/systemd", "systemd")] {
+        fs::create_dir_all(tree.join(to))?;
+        for file in list(&root.join(from))? {
+            copy(&file, &tree.join(to).join(file.file_name().context("a file has a name")?))?;
+        }
+    }
+    copy(&root.join("README.md"), &tree.join("README.md"))
+}
+
+/// The files directly in a directory, sorted.
+fn list(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
+    let mut files: Vec<_> = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    files.retain(|path| path.is_file());
+    files.sort();
+    Ok(files)
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+    // The same for everybody who builds, whatever their umask.
+    let mode = if fs::metadata(from)?.permissions().mode() & 0o100 == 0 { 0o644 } else { 0o755 };
+    fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
+    Ok(())
+}
+
+fn write_sums(tree: &Path) -> anyhow::Result<()> {
+    let script = "find . -type f | sed 's|^./||' | LC_ALL=C sort | xargs -d '\\n' sha256sum";
+    let sums = tools::output(tools::program("bash", &["-c", script]).current_dir(tree))?;
+    fs::write(tree.join("SHA256SUMS"), sums)?;
+    Ok(())
+}
+
+fn pack(out: &Path, name: &str, archive: &Path) -> anyhow::Result<()> {
+    let archive = archive.to_str().context("the path of the archive is not UTF-8")?;
+    let args =
+        ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "-czf", archive, name];
+    tools::run(tools::program("tar", &args).current_dir(out).env("GZIP", "-n"))
+}
