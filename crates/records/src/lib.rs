@@ -7,6 +7,8 @@
 
 pub mod keys;
 pub mod names;
+pub mod nodes;
+pub mod packages;
 pub mod plan;
 pub mod record;
 pub mod refusal;

@@ -93,12 +93,19 @@ pub struct Refusal {
     pub class: Class,
     /// The sentence.
     pub text: String,
+    /// True if the state will change by itself soon: a caller with time left waits for the view to change.
+    pub transient: bool,
 }
 
 impl Refusal {
     /// Makes one.
     pub fn new(class: Class, text: impl Into<String>) -> Self {
-        Self { class, text: text.into() }
+        Self { class, text: text.into(), transient: class == Class::NotYet }
+    }
+    /// The same, and the state will change by itself soon.
+    pub fn for_now(mut self) -> Self {
+        self.transient = true;
+        self
     }
     /// The request is wrong.
     pub fn bad_request(text: impl Into<String>) -> Self {

@@ -77,6 +77,12 @@ pub struct Unit {
     /// Why it failed or is removed, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// True if the create itself was given up: registered files of the user then stay where they are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub aborted: bool,
+    /// The request whose outcome is kept under `/icp/req`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
     /// When it was reserved.
     #[serde(default)]
     pub created_at_ms: u64,

@@ -1,0 +1,161 @@
+//! N1 to N3: what a node writes about its own copy. A row is written only by the boot of the node it names, and only
+//! while the package's operation is the one the node works for.
+
+use meta_client::{Stored, TypedKey};
+
+use super::unit_of_op;
+use crate::keys::{CopyKey, NodeKey, PinKey, UnitKey, below, uses_on};
+use crate::names::{JobId, UnitId};
+use crate::nodes;
+use crate::plan::{Plan, Steps};
+use crate::record::{Copy, CopyState, NodeRef, Unit, UnitState};
+use crate::refusal::{Class, Refusal};
+use crate::view::View;
+
+/// Who reports about which copy.
+#[derive(Debug, Clone)]
+pub struct CopyReport {
+    /// The package.
+    pub unit: UnitId,
+    /// The operation the copy belongs to.
+    pub op: String,
+    /// The reporting boot.
+    pub me: NodeRef,
+    /// The pinned job the copy is fetched for: allows fetching while REMOVING.
+    pub for_job: Option<JobId>,
+}
+
+/// N1: the node fetches. Allowed to targets while CREATING, to every server node while READY, and for a pinned job
+/// while REMOVING. Scope: [`crate::Scope::package`].
+pub fn fetching(view: &View, report: &CopyReport, bytes_done: u64) -> Result<Plan<()>, Refusal> {
+    write(view, report, CopyState::Fetching, bytes_done, None)
+}
+
+/// N1: the copy is verified, published and durable. Scope: [`crate::Scope::package`].
+pub fn present(view: &View, report: &CopyReport, bytes: u64) -> Result<Plan<()>, Refusal> {
+    write(view, report, CopyState::Present, bytes, None)
+}
+
+/// N1: the copy could not be made. Scope: [`crate::Scope::package`].
+pub fn failed(view: &View, report: &CopyReport, error: &str) -> Result<Plan<()>, Refusal> {
+    write(view, report, CopyState::Failed, 0, Some(error))
+}
+
+/// A published copy was found damaged. Scope: [`crate::Scope::package`].
+pub fn corrupt(view: &View, report: &CopyReport, error: &str) -> Result<Plan<()>, Refusal> {
+    write(view, report, CopyState::Corrupt, 0, Some(error))
+}
+
+fn write(
+    view: &View,
+    report: &CopyReport,
+    state: CopyState,
+    bytes_done: u64,
+    error: Option<&str>,
+) -> Result<Plan<()>, Refusal> {
+    let (steps, row) = begin(view, report)?;
+    let (unit_key, unit) = unit_of_op(view, &report.unit, &report.op)?;
+    let steps = may_hold(view, steps, report, &unit_key, &unit)?;
+    let record = Copy {
+        op: report.op.clone(),
+        state,
+        incarnation: report.me.incarnation,
+        bytes_done,
+        uses: 0,
+        error: error.map(Into::into),
+        extra: row.as_ref().map(|row| row.extra.clone()).unwrap_or_default(),
+    };
+    if row.as_ref().is_some_and(|row| row.value == record) {
+        return Ok(Plan::already(()));
+    }
+    let key = CopyKey::new(&report.unit, &report.me.node);
+    Ok(steps.as_read(&key, row.as_ref()).put(&key, &record).answer(()))
+}
+
+/// The guard of every report: this boot is alive, and a row of another operation is not touched.
+fn begin(view: &View, report: &CopyReport) -> Result<(Steps, Option<Stored<Copy>>), Refusal> {
+    if !nodes::is_alive(view, &report.me)? {
+        return Err(Refusal::fenced(format!("node {}: this boot's registration is gone", report.me.node)));
+    }
+    let row = view.get(&CopyKey::new(&report.unit, &report.me.node))?;
+    if let Some(row) = &row
+        && row.op != report.op
+    {
+        return Err(Refusal::fenced(format!("{}: the row is of operation {}", report.unit, row.op)));
+    }
+    Ok((Steps::new().stands(&NodeKey::new(&report.me.node), report.me.incarnation), row))
+}
+
+/// Whether the node may hold a copy in the package's state, with the guard that keeps it so.
+fn may_hold(
+    view: &View,
+    steps: Steps,
+    report: &CopyReport,
+    key: &UnitKey,
+    unit: &Stored<Unit>,
+) -> Result<Steps, Refusal> {
+    let steps = steps.unchanged(key, unit);
+    match unit.state {
+        UnitState::Creating if unit.targets.contains(&report.me.node) => Ok(steps),
+        UnitState::Creating => Err(not_ready(&report.unit, "is being created on other nodes")),
+        UnitState::Ready => Ok(steps),
+        UnitState::Removing => {
+            let pin = report.for_job.as_ref().map(|job| PinKey::new(&report.unit, job));
+            let held = match &pin {
+                Some(pin) => view.get(pin)?.filter(|held| held.op == report.op),
+                None => None,
+            };
+            match (&pin, &held) {
+                (Some(pin), Some(held)) => Ok(steps.unchanged(pin, held)),
+                _ => Err(not_ready(&report.unit, "is being removed")),
+            }
+        }
+        UnitState::Purging => Err(not_ready(&report.unit, "is being deleted")),
+    }
+}
+
+/// N2: no new use starts on this node; `uses` still run. Scope: [`crate::Scope::package`].
+pub fn draining(view: &View, report: &CopyReport, uses: u64) -> Result<Plan<()>, Refusal> {
+    let (steps, row) = begin(view, report)?;
+    let (unit_key, unit) = unit_of_op(view, &report.unit, &report.op)?;
+    if unit.state < UnitState::Removing {
+        return Err(Refusal::wrong_state(format!("{} is not being removed", report.unit)));
+    }
+    let Some(row) = row else { return Ok(Plan::already(())) };
+    let mut record = row.value.clone();
+    record.state = CopyState::Draining;
+    record.incarnation = report.me.incarnation;
+    record.uses = uses;
+    if record == row.value {
+        return Ok(Plan::already(()));
+    }
+    let key = CopyKey::new(&report.unit, &report.me.node);
+    Ok(steps.unchanged(&unit_key, &unit).unchanged(&key, &row).put(&key, &record).answer(()))
+}
+
+/// N3: the node's copy goes. In REMOVING only while no job pins the package and nothing runs on the copy; in PURGING
+/// at once. Scope: [`crate::Scope::package`].
+pub fn dropped(view: &View, report: &CopyReport) -> Result<Plan<()>, Refusal> {
+    let (steps, row) = begin(view, report)?;
+    let Some(row) = row else { return Ok(Plan::already(())) };
+    let (unit_key, unit) = unit_of_op(view, &report.unit, &report.op)?;
+    let key = CopyKey::new(&report.unit, &report.me.node);
+    let steps = steps.unchanged(&unit_key, &unit).unchanged(&key, &row).delete(&key);
+    match unit.state {
+        UnitState::Purging => Ok(steps.answer(())),
+        UnitState::Removing => {
+            let (pins, uses) = (below(PinKey::PREFIX, &report.unit), uses_on(&report.unit, &report.me.node));
+            if view.count(&pins)? + view.count(&uses)? > 0 {
+                return Err(Refusal::not_yet(format!("{} is still in use", report.unit)));
+            }
+            Ok(steps.empty(&pins).empty(&uses).answer(()))
+        }
+        UnitState::Creating | UnitState::Ready => {
+            Err(Refusal::wrong_state(format!("{} is not being removed", report.unit)))
+        }
+    }
+}
+
+fn not_ready(unit: &UnitId, why: &str) -> Refusal {
+    Refusal::new(Class::UnitNotReady, format!("package {unit} is not READY: it {why}"))
+}

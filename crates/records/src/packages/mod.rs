@@ -1,0 +1,84 @@
+//! Packages: the planners of their life, one step a file.
+//!
+//! ```text
+//! cluster   absent -T1 reserve-> CREATING -T3 ready-> READY -T5 remove-> REMOVING -T7 finish-> absent
+//!                                   | T4 abort, T2 coordinator lost, T6 force     ^
+//!                                   +-------------> PURGING ----------------------+   (T6 from READY, REMOVING too)
+//! node      absent -N1-> FETCHING -N1-> PRESENT -N2-> DRAINING -N3-> absent
+//!                    FAILED <-> FETCHING     PRESENT -> CORRUPT -> FETCHING      N4: rows of a dead incarnation
+//! ```
+//! A state only moves forward for one `op`. Every write guards the record it read, so a stale coordinator, a slow
+//! node or a second reconciler is refused by the store. READY is never stored together with health: DEGRADED and
+//! LOST are derived from the live nodes.
+
+mod copies;
+mod finish;
+mod jars;
+mod lost;
+mod publish;
+mod remove;
+mod reserve;
+mod resolve;
+mod status;
+mod uses;
+
+pub use copies::{CopyReport, corrupt, draining, dropped, failed, fetching, present};
+pub use finish::finish;
+pub use jars::{AddJar, add_jar, delete_jar, jars};
+pub use lost::{coordinator_lost, dead_copy, sweep_private, take_over};
+pub use publish::{Progress, abort, announce, progress, ready};
+pub use remove::{Removal, Remove, force_remove, remove};
+pub use reserve::{Reserve, Reserved, Targets, reserve};
+pub use resolve::{ready_package, resolve};
+pub use status::{CopyStatus, NodePackage, PackageStatus, node_packages, package_status, packages};
+pub use uses::{BeginUse, begin_use, end_use};
+
+use meta_client::Stored;
+
+use crate::keys::{ManifestKey, UnitKey};
+use crate::names::UnitId;
+use crate::plan::Steps;
+use crate::record::{Manifest, Unit};
+use crate::refusal::Refusal;
+use crate::view::View;
+
+/// Reads the package and insists on the operation.
+fn unit_of_op(view: &View, unit: &UnitId, op: &str) -> Result<(UnitKey, Stored<Unit>), Refusal> {
+    let key = UnitKey::new(unit);
+    match view.get(&key)? {
+        Some(found) if found.op == op => Ok((key, found)),
+        Some(found) => {
+            Err(Refusal::fenced(format!("{unit} is now operation {}, not {op}: this one is over", found.op)))
+        }
+        None => Err(Refusal::fenced(format!("{unit} is gone: operation {op} is over"))),
+    }
+}
+
+/// Adds the package to its manifest's holders.
+fn hold_manifest(
+    view: &View,
+    steps: Steps,
+    unit: &UnitId,
+    digest: &str,
+    manifest: &Manifest,
+) -> Result<Steps, Refusal> {
+    let key = ManifestKey { digest: digest.into() };
+    let found = view.get(&key)?;
+    let mut record = found.as_ref().map_or_else(|| manifest.clone(), |found| found.value.clone());
+    let holder = unit.to_string();
+    if record.holders.contains(&holder) {
+        return Ok(steps);
+    }
+    record.holders.push(holder);
+    Ok(steps.as_read(&key, found.as_ref()).put(&key, &record))
+}
+
+/// Takes the package off its manifest's holders; the last one takes the manifest along.
+fn release_manifest(view: &View, steps: Steps, unit: &UnitId, digest: &str) -> Result<Steps, Refusal> {
+    let key = ManifestKey { digest: digest.into() };
+    let Some(found) = view.get(&key)? else { return Ok(steps) };
+    let mut record = found.value.clone();
+    record.holders.retain(|holder| *holder != unit.to_string());
+    let steps = steps.unchanged(&key, &found);
+    Ok(if record.holders.is_empty() { steps.delete(&key) } else { steps.put(&key, &record) })
+}

@@ -1,0 +1,97 @@
+//! T5, READY -> REMOVING (safe: waits for whoever runs on it), and T6, any state -> PURGING (forced).
+
+use meta_client::{Stored, TypedKey};
+use serde::Serialize;
+
+use super::publish::settle_request;
+use crate::keys::{PinKey, UnitKey, UseKey, below};
+use crate::names::UnitId;
+use crate::plan::{Plan, Steps};
+use crate::record::{ReqOutcome, Unit, UnitState};
+use crate::refusal::{Class, Refusal};
+use crate::view::View;
+
+/// A wish to remove a package.
+#[derive(Debug, Clone)]
+pub struct Remove {
+    /// The package.
+    pub unit: UnitId,
+    /// Only if it is still this operation; none = whatever is there.
+    pub op: Option<String>,
+    /// Why, for the record: `removed`, `forced by an operator`.
+    pub reason: String,
+}
+
+/// A removal that is going on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Removal {
+    /// The package's operation: with it a caller waits for the end of exactly this package.
+    pub op: String,
+    /// The state it is in now.
+    pub state: UnitState,
+    /// Who holds it: `job JOB` for pins, `HOLDER on NODE` for running uses.
+    pub holders: Vec<String>,
+}
+
+/// T5. Repeating it is fine; CREATING is 409 IN_PROGRESS. Scope: [`crate::Scope::package`].
+pub fn remove(view: &View, wish: &Remove) -> Result<Plan<Removal>, Refusal> {
+    let (key, found) = find(view, wish)?;
+    let removal =
+        |state| Ok::<_, Refusal>(Removal { op: found.op.clone(), state, holders: holders(view, wish)? });
+    match found.state {
+        UnitState::Removing | UnitState::Purging => Ok(Plan::already(removal(found.state)?)),
+        UnitState::Creating => Err(Refusal::new(
+            Class::InProgress,
+            format!(
+                "{} is being created by node {}: wait, or force the removal",
+                wish.unit, found.coordinator.node
+            ),
+        )),
+        UnitState::Ready => {
+            let mut record = found.value.clone();
+            record.state = UnitState::Removing;
+            record.error = Some(wish.reason.clone());
+            let steps = Steps::new().unchanged(&key, &found).put(&key, &record);
+            Ok(steps.answer(removal(UnitState::Removing)?))
+        }
+    }
+}
+
+/// T6: nodes delete their copies at once, whoever runs on them. A coordinator that still creates it is fenced.
+/// Scope: [`crate::Scope::package`] and the request.
+pub fn force_remove(view: &View, wish: &Remove) -> Result<Plan<Removal>, Refusal> {
+    let (key, found) = find(view, wish)?;
+    let answer = Removal { op: found.op.clone(), state: UnitState::Purging, holders: holders(view, wish)? };
+    if found.state == UnitState::Purging {
+        return Ok(Plan::already(answer));
+    }
+    let mut record = found.value.clone();
+    record.aborted = found.state == UnitState::Creating;
+    record.state = UnitState::Purging;
+    record.error = Some(wish.reason.clone());
+    let mut steps = Steps::new().unchanged(&key, &found);
+    if found.state == UnitState::Creating {
+        steps = settle_request(view, steps, &found, ReqOutcome::Failed(wish.reason.clone()))?;
+    }
+    Ok(steps.put(&key, &record).delete_prefix(&below(PinKey::PREFIX, &wish.unit)).answer(answer))
+}
+
+/// Who holds the package.
+pub(super) fn holders(view: &View, wish: &Remove) -> Result<Vec<String>, Refusal> {
+    let pins = view.under::<PinKey>(&below(PinKey::PREFIX, &wish.unit))?;
+    let uses = view.under::<UseKey>(&below(UseKey::PREFIX, &wish.unit))?;
+    let pins = pins.into_iter().map(|(key, _)| format!("job {}", key.job));
+    let uses = uses.into_iter().map(|(key, _)| format!("{} on {}", key.holder, key.node));
+    Ok(pins.chain(uses).collect())
+}
+
+fn find(view: &View, wish: &Remove) -> Result<(UnitKey, Stored<Unit>), Refusal> {
+    let key = UnitKey::new(&wish.unit);
+    match view.get(&key)? {
+        Some(found) if wish.op.as_ref().is_none_or(|op| *op == found.op) => Ok((key, found)),
+        Some(_) => {
+            Err(Refusal::not_found(format!("that package {} is gone: another has its name", wish.unit)))
+        }
+        None => Err(Refusal::not_found(format!("there is no package {}", wish.unit))),
+    }
+}
