@@ -43,7 +43,7 @@ pub fn refusal_to_status(refusal: &Refusal) -> Status {
         Refusal::Compacted { .. } | Refusal::FutureRevision | Refusal::LeaseTtlTooLarge => Code::OutOfRange,
         Refusal::NoSpace => Code::ResourceExhausted,
         Refusal::LeaseNotFound => Code::NotFound,
-        Refusal::LeaseExists => Code::FailedPrecondition,
+        Refusal::LeaseExists | Refusal::NotReadOnly | Refusal::OtherCluster => Code::FailedPrecondition,
         Refusal::OriginRetired | Refusal::BelowLowWater => Code::Unavailable,
     };
     let mut status = Status::new(code, refusal.to_string());
