@@ -10,6 +10,8 @@ pub mod identity;
 pub mod wal;
 
 pub use disk::{Disk, MemDisk, MemDiskFaults, RealDisk};
-pub use generation::{BadGeneration, Generation, GenerationError, Generations, RecordStream};
+pub use generation::{
+    BadGeneration, DiskGenerations, Generation, GenerationError, Generations, RecordStream, SledGenerations,
+};
 pub use identity::{DirectoryLock, Identity, IdentityError};
 pub use wal::{LogEntry, Position, Recovered, SyncReport, Vote, Wal, WalError, WalOptions};
