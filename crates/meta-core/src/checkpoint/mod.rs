@@ -43,6 +43,3 @@ impl Core {
         import::import(records)
     }
 }
-
-#[cfg(test)]
-mod tests;
