@@ -1,1 +1,3 @@
 //! One replica: KV, Watch, Lease, Cluster, Maintenance services; the watch hub; the lease clock; HTTP.
+
+pub mod watch;

@@ -15,8 +15,8 @@ pub fn event_to_wire(event: &Event, prev_kv: bool) -> mvccpb::Event {
     };
     mvccpb::Event {
         r#type: kind.into(),
-        kv: Some(key_value_to_wire(&event.kv, false)),
-        prev_kv: event.prev.as_deref().filter(|_| prev_kv).map(|kv| key_value_to_wire(kv, false)),
+        kv: Some(key_value_to_wire(&event.kv)),
+        prev_kv: event.prev.as_deref().filter(|_| prev_kv).map(key_value_to_wire),
     }
 }
 

@@ -12,14 +12,14 @@ use crate::pb::etcdserverpb as pb;
 use crate::pb::etcdserverpb::range_request::{SortOrder as WireOrder, SortTarget as WireTarget};
 use crate::pb::mvccpb;
 
-/// A version of a key, to the wire; `keys_only` leaves the value out.
-pub fn key_value_to_wire(kv: &KeyValue, keys_only: bool) -> mvccpb::KeyValue {
+/// A version of a key, to the wire.
+pub fn key_value_to_wire(kv: &KeyValue) -> mvccpb::KeyValue {
     mvccpb::KeyValue {
         key: kv.key.clone(),
         create_revision: kv.create_revision,
         mod_revision: kv.mod_revision,
         version: kv.version,
-        value: if keys_only { Default::default() } else { kv.value.clone() },
+        value: kv.value.clone(),
         lease: kv.lease,
     }
 }
@@ -99,15 +99,11 @@ pub fn range_request_to_wire(request: RangeRequest) -> pb::RangeRequest {
     }
 }
 
-/// A range's answer, to the wire. The values are shared with the store, so `keys_only` is applied here.
-pub fn range_reply_to_wire(
-    reply: &RangeReply,
-    keys_only: bool,
-    header: Option<pb::ResponseHeader>,
-) -> pb::RangeResponse {
+/// A range's answer, to the wire.
+pub fn range_reply_to_wire(reply: &RangeReply, header: Option<pb::ResponseHeader>) -> pb::RangeResponse {
     pb::RangeResponse {
         header,
-        kvs: reply.kvs.iter().map(|kv| key_value_to_wire(kv, keys_only)).collect(),
+        kvs: reply.kvs.iter().map(|kv| key_value_to_wire(kv)).collect(),
         more: reply.more,
         count: reply.count,
     }
@@ -148,7 +144,7 @@ pub fn put_request_to_wire(request: PutRequest) -> pb::PutRequest {
 
 /// A put's answer, to the wire.
 pub fn put_reply_to_wire(reply: &PutReply, header: Option<pb::ResponseHeader>) -> pb::PutResponse {
-    pb::PutResponse { header, prev_kv: reply.prev_kv.as_deref().map(|kv| key_value_to_wire(kv, false)) }
+    pb::PutResponse { header, prev_kv: reply.prev_kv.as_deref().map(key_value_to_wire) }
 }
 
 /// A put's answer, from the wire.
@@ -177,7 +173,7 @@ pub fn delete_reply_to_wire(
     pb::DeleteRangeResponse {
         header,
         deleted: reply.deleted,
-        prev_kvs: reply.prev_kvs.iter().map(|kv| key_value_to_wire(kv, false)).collect(),
+        prev_kvs: reply.prev_kvs.iter().map(|kv| key_value_to_wire(kv)).collect(),
     }
 }
 

@@ -113,29 +113,24 @@ fn compare_to_wire(compare: Compare) -> pb::Compare {
     }
 }
 
-/// A transaction's answer, to the wire. `keys_only[i]` tells whether reply `i` is of a range without values.
+/// A transaction's answer, to the wire.
 ///
 /// The answers inside carry the revision each operation saw: that of the store before the transaction up to its
 /// first effective write, the transaction's own from then on.
 pub fn txn_reply_to_wire(
     reply: &TxnReply,
-    keys_only: &[bool],
     revision: Revision,
     header: Option<pb::ResponseHeader>,
 ) -> pb::TxnResponse {
     let wrote = reply.replies.iter().any(changes_something);
     let mut seen = if wrote { revision - 1 } else { revision };
     let mut responses = Vec::with_capacity(reply.replies.len());
-    for (i, op) in reply.replies.iter().enumerate() {
+    for op in &reply.replies {
         if changes_something(op) {
             seen = revision;
         }
         let response = match op {
-            OpReply::Range(r) => Response::ResponseRange(range_reply_to_wire(
-                r,
-                keys_only.get(i).copied().unwrap_or(false),
-                bare_header(seen),
-            )),
+            OpReply::Range(r) => Response::ResponseRange(range_reply_to_wire(r, bare_header(seen))),
             OpReply::Put(r) => Response::ResponsePut(put_reply_to_wire(r, bare_header(seen))),
             OpReply::DeleteRange(r) => {
                 Response::ResponseDeleteRange(delete_reply_to_wire(r, bare_header(seen)))
@@ -220,7 +215,7 @@ mod tests {
                 OpReply::Range(RangeReply::default()),
             ],
         };
-        let wire = txn_reply_to_wire(&reply, &[], 9, bare_header(9));
+        let wire = txn_reply_to_wire(&reply, 9, bare_header(9));
         let revisions: Vec<_> = wire
             .responses
             .iter()
