@@ -5,6 +5,7 @@
 //! times, ids and leases come in with the request. [`carry_out`] loads, plans, commits, and plans anew while guards
 //! fail. Planners recognise their own effect, so that an answer that was lost is found by planning again.
 
+pub mod jobs;
 pub mod keys;
 pub mod names;
 pub mod nodes;
@@ -12,6 +13,7 @@ pub mod packages;
 pub mod plan;
 pub mod record;
 pub mod refusal;
+pub mod runs;
 pub mod view;
 
 pub use names::{JobId, TriggerId, UnitId};

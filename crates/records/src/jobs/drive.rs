@@ -1,0 +1,165 @@
+//! What dispatchers do for a job nobody owns: end it if it was cancelled or may not start again, else place it. The
+//! placement is a hint, the claim decides, so two dispatchers that place at once do no harm.
+
+use meta_client::Stored;
+use meta_types::LeaseId;
+
+use super::{End, NodeSlots, free_slots, terminate};
+use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeKey};
+use crate::names::JobId;
+use crate::nodes;
+use crate::packages::no_server_node;
+use crate::plan::{Plan, Steps};
+use crate::record::{Exit, Job, JobState, NodeRef, Placed, RestartStrategy};
+use crate::refusal::Refusal;
+use crate::view::View;
+
+/// A step for an ownerless job.
+#[derive(Debug, Clone)]
+pub struct Drive {
+    /// The job.
+    pub job: JobId,
+    /// A boot that did not claim it in time: placed elsewhere if there is another.
+    pub give_up_on: Option<NodeRef>,
+    /// The lease the record lives on if this ends the job; 0 = for ever.
+    pub retention: LeaseId,
+    /// Wall clock, shown only.
+    pub now_ms: u64,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Driven {
+    /// It has an owner, or is over: nothing to do.
+    Settled,
+    /// It was ended here, in this state.
+    Ended(JobState),
+    /// It is placed there: that node may claim it.
+    Placed(NodeRef),
+    /// No node can take it now, and why.
+    Waiting(String),
+}
+
+/// Jobs that are not over and have no owner, oldest first. Scope: [`crate::Scope::jobs`].
+pub fn ownerless(view: &View) -> Result<Vec<(JobId, Stored<Job>)>, Refusal> {
+    let mut found = Vec::new();
+    for (key, job) in view.all::<JobKey>()? {
+        if !job.state.is_terminal() && view.get(&JobOwnerKey::new(&key.job))?.is_none() {
+            found.push((key.job, job));
+        }
+    }
+    found.sort_by_key(|(_, job)| job.create_revision);
+    Ok(found)
+}
+
+/// Takes the step. Scope: [`crate::Scope::jobs`].
+pub fn drive(view: &View, wish: &Drive) -> Result<Plan<Driven>, Refusal> {
+    let key = JobKey::new(&wish.job);
+    let owner = JobOwnerKey::new(&wish.job);
+    let Some(found) = view.get(&key)? else { return Ok(Plan::already(Driven::Settled)) };
+    if found.state.is_terminal() || view.get(&owner)?.is_some() {
+        return Ok(Plan::already(Driven::Settled));
+    }
+    let steps = Steps::new().absent(&owner);
+    let cancel_key = JobCancelKey::new(&wish.job);
+    if let Some(intent) = view.get(&cancel_key)? {
+        let end = End::canceled(&intent.reason, wish.retention, wish.now_ms);
+        return Ok(terminate(steps, &wish.job, &found, end).answer(Driven::Ended(JobState::Canceled)));
+    }
+    if found.spec.restart == RestartStrategy::None && found.attempt > 0 {
+        let end = owner_lost(&found, wish);
+        return Ok(terminate(steps, &wish.job, &found, end).answer(Driven::Ended(JobState::Failed)));
+    }
+    place(view, wish, steps.absent(&cancel_key), &key, &found)
+}
+
+/// main() was started once and its owner is gone; it may not be started again.
+fn owner_lost(found: &Job, wish: &Drive) -> End {
+    let on = found.attempts.last().map_or_else(String::new, |attempt| format!(" {}", attempt.owner.node));
+    let text = format!(
+        "the node{on} that ran main() was lost; restart-strategy none starts main() at most once, so whether it had \
+         an effect is not known"
+    );
+    let exit = Exit { class: Some("OWNER_LOST".into()), text, code: None, signal: None };
+    End {
+        state: JobState::Failed,
+        exit,
+        created: false,
+        retention: wish.retention,
+        now_ms: wish.now_ms,
+    }
+}
+
+fn place(
+    view: &View,
+    wish: &Drive,
+    steps: Steps,
+    key: &JobKey,
+    found: &Stored<Job>,
+) -> Result<Plan<Driven>, Refusal> {
+    if let Some(placed) = &found.placed {
+        let node = NodeRef { node: placed.node.clone(), incarnation: placed.incarnation };
+        let given_up = wish.give_up_on.as_ref() == Some(&node);
+        if !given_up && nodes::is_alive(view, &node)? {
+            return Ok(Plan::already(Driven::Placed(node)));
+        }
+    }
+    let mut record = found.value.clone();
+    if found.attempt > 0 && found.is_created() {
+        record.state = JobState::Restarting;
+    }
+    let slots = free_slots(view, Some(&wish.job))?;
+    let steps = steps.unchanged(key, found);
+    match choose(&slots, wish, i64::from(found.spec.parallelism)) {
+        Ok(node) => {
+            record.placed =
+                Some(Placed { node: node.node.clone(), incarnation: node.incarnation, at_ms: wish.now_ms });
+            record.waiting = None;
+            let steps = steps.stands(&NodeKey::new(&node.node), node.incarnation);
+            Ok(steps.put(key, &record).answer(Driven::Placed(node)))
+        }
+        Err(why) => {
+            record.placed = None;
+            record.waiting = Some(why.clone());
+            if record == found.value {
+                return Ok(Plan::already(Driven::Waiting(why)));
+            }
+            Ok(steps.put(key, &record).answer(Driven::Waiting(why)))
+        }
+    }
+}
+
+/// The node with most free slots; among equals one that depends on the job, so that jobs spread.
+fn choose(
+    slots: &std::collections::BTreeMap<NodeRef, NodeSlots>,
+    wish: &Drive,
+    needed: i64,
+) -> Result<NodeRef, String> {
+    let open = || slots.iter().filter(|(_, slots)| !slots.draining);
+    let fits = |avoid: Option<&NodeRef>| {
+        open()
+            .filter(|(node, slots)| slots.free >= needed && Some(*node) != avoid)
+            .max_by_key(|(node, slots)| (slots.free, mix(&wish.job, &node.node)))
+            .map(|(node, _)| node.clone())
+    };
+    // The one that did not claim in time is taken again only if there is no other.
+    if let Some(node) = fits(wish.give_up_on.as_ref()).or_else(|| fits(None)) {
+        return Ok(node);
+    }
+    let largest = open().map(|(_, slots)| i64::from(slots.slots)).max();
+    let freest = open().map(|(_, slots)| slots.free).max().unwrap_or(0).max(0);
+    Err(match largest {
+        None if slots.is_empty() => no_server_node().text,
+        None => "every server node is being drained".into(),
+        Some(largest) if largest < needed => format!("needs {needed} slots, largest node has {largest}"),
+        Some(_) => format!("needs {needed} free slots, the freest node has {freest}"),
+    })
+}
+
+/// A cheap mixing of job and node, the same everywhere.
+fn mix(job: &JobId, node: &str) -> u64 {
+    let bytes = job.as_str().bytes().chain(node.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(17)
+    })
+}

@@ -1,0 +1,51 @@
+//! Free slots: what a node offers minus the parallelism of the live jobs that are on it or placed there.
+
+use std::collections::BTreeMap;
+
+use crate::keys::{JobKey, JobOwnerKey};
+use crate::names::JobId;
+use crate::nodes;
+use crate::record::NodeRef;
+use crate::refusal::Refusal;
+use crate::view::View;
+
+/// A live server node's slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSlots {
+    /// What it offers.
+    pub slots: u32,
+    /// What is left; below 0 if its slots were lowered under running jobs.
+    pub free: i64,
+    /// True if an operator wants no new jobs there.
+    pub draining: bool,
+}
+
+/// The slots of every live server node, not counting `except`. Scope: [`crate::Scope::jobs`].
+pub fn free_slots(view: &View, except: Option<&JobId>) -> Result<BTreeMap<NodeRef, NodeSlots>, Refusal> {
+    let mut slots = BTreeMap::new();
+    for (node, record) in nodes::live_servers(view)? {
+        let draining = nodes::is_draining(view, &node.node)?;
+        slots.insert(node, NodeSlots { slots: record.slots, free: i64::from(record.slots), draining });
+    }
+    let owners: BTreeMap<JobId, NodeRef> = view
+        .all::<JobOwnerKey>()?
+        .into_iter()
+        .map(|(key, owner)| {
+            (key.job, NodeRef { node: owner.node.clone(), incarnation: owner.incarnation })
+        })
+        .collect();
+    for (key, job) in view.all::<JobKey>()? {
+        if job.state.is_terminal() || Some(&key.job) == except {
+            continue;
+        }
+        let placed = job.placed.as_ref().map(|placed| NodeRef {
+            node: placed.node.clone(),
+            incarnation: placed.incarnation,
+        });
+        let Some(node) = owners.get(&key.job).cloned().or(placed) else { continue };
+        if let Some(slots) = slots.get_mut(&node) {
+            slots.free -= i64::from(job.spec.parallelism);
+        }
+    }
+    Ok(slots)
+}
