@@ -70,8 +70,7 @@ pub(crate) fn cancel_live(
     if view.get(&key)?.is_some() {
         return Ok((steps, CancelAnswer::Asked));
     }
-    let intent =
-        CancelIntent { reason: wish.reason.clone(), at_ms: wish.now_ms, extra: Default::default() };
+    let intent = CancelIntent { reason: wish.reason.clone(), at_ms: wish.now_ms, extra: Default::default() };
     let steps = steps
         .stands(&owner_key, owner.create_revision)
         .unchanged(&JobKey::new(&wish.job), found)

@@ -52,8 +52,7 @@ pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<P
             format!("job {job} needs {} slots, {} are free here", found.spec.parallelism, free.max(0)),
         ));
     }
-    let record =
-        JobOwner { node: me.node.clone(), incarnation: me.incarnation, extra: Default::default() };
+    let record = JobOwner { node: me.node.clone(), incarnation: me.incarnation, extra: Default::default() };
     Ok(Steps::new()
         .absent(&owner_key)
         .absent(&cancel)

@@ -81,13 +81,7 @@ fn owner_lost(found: &Job, wish: &Drive) -> End {
          an effect is not known"
     );
     let exit = Exit { class: Some("OWNER_LOST".into()), text, code: None, signal: None };
-    End {
-        state: JobState::Failed,
-        exit,
-        created: false,
-        retention: wish.retention,
-        now_ms: wish.now_ms,
-    }
+    End { state: JobState::Failed, exit, created: false, retention: wish.retention, now_ms: wish.now_ms }
 }
 
 fn place(

@@ -27,7 +27,11 @@ pub struct JobView {
 impl JobView {
     /// Its state as users see it: a wish to cancel shows at once.
     pub fn state(&self) -> JobState {
-        if self.cancel_wished && !self.job.state.is_terminal() { JobState::Cancelling } else { self.job.state }
+        if self.cancel_wished && !self.job.state.is_terminal() {
+            JobState::Cancelling
+        } else {
+            self.job.state
+        }
     }
 
     /// The node that has the output of its last attempt.

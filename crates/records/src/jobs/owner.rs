@@ -103,13 +103,8 @@ pub fn ended(view: &View, job: &JobId, epoch: Revision, ending: &Ending) -> Resu
     if state == JobState::Finished && !created && !owned.found.is_created() {
         return Err(Refusal::bad_request("a job that was not created cannot have FINISHED"));
     }
-    let end = End {
-        state,
-        exit: ending.exit.clone(),
-        created,
-        retention: ending.retention,
-        now_ms: ending.now_ms,
-    };
+    let end =
+        End { state, exit: ending.exit.clone(), created, retention: ending.retention, now_ms: ending.now_ms };
     let steps = Steps::new().stands(&owned.owner_key, epoch).as_read(&cancel_key, cancel.as_ref());
     Ok(terminate(steps, job, &owned.found, end).delete(&owned.owner_key).answer(state))
 }

@@ -30,18 +30,16 @@ pub fn free_slots(view: &View, except: Option<&JobId>) -> Result<BTreeMap<NodeRe
     let owners: BTreeMap<JobId, NodeRef> = view
         .all::<JobOwnerKey>()?
         .into_iter()
-        .map(|(key, owner)| {
-            (key.job, NodeRef { node: owner.node.clone(), incarnation: owner.incarnation })
-        })
+        .map(|(key, owner)| (key.job, NodeRef { node: owner.node.clone(), incarnation: owner.incarnation }))
         .collect();
     for (key, job) in view.all::<JobKey>()? {
         if job.state.is_terminal() || Some(&key.job) == except {
             continue;
         }
-        let placed = job.placed.as_ref().map(|placed| NodeRef {
-            node: placed.node.clone(),
-            incarnation: placed.incarnation,
-        });
+        let placed = job
+            .placed
+            .as_ref()
+            .map(|placed| NodeRef { node: placed.node.clone(), incarnation: placed.incarnation });
         let Some(node) = owners.get(&key.job).cloned().or(placed) else { continue };
         if let Some(slots) = slots.get_mut(&node) {
             slots.free -= i64::from(job.spec.parallelism);

@@ -81,7 +81,10 @@ fn same_request(trigger: &TriggerId, first: &StatedRequest, second: &StatedReque
     }
     Err(Refusal::new(
         Class::Different,
-        format!("triggerId {trigger} was used for a different request; these fields differ: {}", differing.join(", ")),
+        format!(
+            "triggerId {trigger} was used for a different request; these fields differ: {}",
+            differing.join(", ")
+        ),
     ))
 }
 
@@ -98,7 +101,10 @@ pub fn admit(view: &View, wish: &Admit) -> Result<Plan<Admitted>, Refusal> {
         ));
     }
     if !nodes::is_alive(view, &wish.dispatcher)? {
-        return Err(Refusal::fenced(format!("node {}: this boot's registration is gone", wish.dispatcher.node)));
+        return Err(Refusal::fenced(format!(
+            "node {}: this boot's registration is gone",
+            wish.dispatcher.node
+        )));
     }
     let (run_key, owner_key) = (RunKey::new(&wish.trigger), RunOwnerKey::new(&wish.trigger));
     let steps = Steps::new()
@@ -112,8 +118,7 @@ pub fn admit(view: &View, wish: &Admit) -> Result<Plan<Admitted>, Refusal> {
         incarnation: wish.dispatcher.incarnation,
         extra: Default::default(),
     };
-    let answer =
-        Admitted { job: wish.job.clone(), program: Some(wish.spec.program.clone()), new: true };
+    let answer = Admitted { job: wish.job.clone(), program: Some(wish.spec.program.clone()), new: true };
     Ok(steps
         .put(&run_key, &new_run(wish))
         .put(&job_key, &new_job(wish))
@@ -131,11 +136,7 @@ fn pin_packages(view: &View, mut steps: Steps, wish: &Admit) -> Result<Steps, Re
         return Err(Refusal::bad_request(format!("a job can have at most {MAX_PACKAGES} packages")));
     }
     for package in packages.into_values() {
-        let pin = Pin {
-            op: package.op.clone(),
-            trigger: wish.trigger.clone(),
-            extra: Default::default(),
-        };
+        let pin = Pin { op: package.op.clone(), trigger: wish.trigger.clone(), extra: Default::default() };
         steps = guard_ready(view, steps, package)?.put(&PinKey::new(&package.unit, &wish.job), &pin);
     }
     Ok(steps)

@@ -35,7 +35,12 @@ pub fn mine(view: &View, me: &NodeRef) -> Result<Vec<(TriggerId, Stored<Run>, Re
 }
 
 /// Takes an orphan; answers the epoch. Scope: [`crate::Scope::run`] and the nodes.
-pub fn adopt(view: &View, trigger: &TriggerId, me: &NodeRef, lease: LeaseId) -> Result<Plan<Revision>, Refusal> {
+pub fn adopt(
+    view: &View,
+    trigger: &TriggerId,
+    me: &NodeRef,
+    lease: LeaseId,
+) -> Result<Plan<Revision>, Refusal> {
     let (run_key, owner_key) = (RunKey::new(trigger), RunOwnerKey::new(trigger));
     let run = view.get(&run_key)?.ok_or_else(|| Refusal::not_found(format!("there is no run {trigger}")))?;
     if run.phase == Phase::Completed {

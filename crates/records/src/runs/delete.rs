@@ -78,12 +78,7 @@ fn delete_token(
     Ok(steps.put_leased(key, &record, wish.token_retention).answer(Deleted { job, settled: true }))
 }
 
-fn stop_job(
-    view: &View,
-    wish: &Delete,
-    steps: Steps,
-    run: &Stored<Run>,
-) -> Result<(Steps, bool), Refusal> {
+fn stop_job(view: &View, wish: &Delete, steps: Steps, run: &Stored<Run>) -> Result<(Steps, bool), Refusal> {
     let job = view.get(&JobKey::new(&run.job))?.filter(|job| !job.state.is_terminal());
     let Some(job) = job.filter(|_| run.phase != Phase::Completed) else { return Ok((steps, true)) };
     let cancel = Cancel {

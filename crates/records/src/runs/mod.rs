@@ -7,9 +7,9 @@
 //! * an **orphan** (in progress, no owner key in the same snapshot) is [`adopt`]ed by any dispatcher;
 //! * [`delete`] is one transaction: run -> tombstone, and a wish to cancel if the job may still start or run.
 
+mod admit;
 mod adopt;
 mod advance;
-mod admit;
 mod delete;
 mod list;
 mod request;
