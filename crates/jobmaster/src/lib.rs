@@ -1,1 +1,3 @@
 //! JobMaster processes: the container runner, JobMasters, coordinators, engines, the guard, logs.
+
+pub mod guard;

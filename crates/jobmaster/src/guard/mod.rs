@@ -1,0 +1,224 @@
+//! The guard: a small process between a JobMaster process and one attempt of a job, whose only task is that no
+//! process of the attempt outlives the right to run it.
+//!
+//! ```text
+//! JobMaster process --stdin pipe--> guard --clone--> init --fork+exec--> the program --> whatever it starts
+//!                                   (records)        (PID 1 of a namespace, or a subreaper)
+//! ```
+//!
+//! * The right to run is a deadline on CLOCK_BOOTTIME, given on the command line and pushed out over the pipe with
+//!   each acknowledged keep-alive. At the deadline, or at once when the pipe ends (the parent died, however), the
+//!   guard kills.
+//! * The guard kills *init*: with a PID namespace the kernel then kills everything in it before `wait` returns.
+//!   Without one, init and guard are subreapers, so nothing can leave the tree, and the guard kills until it has no
+//!   child left.
+//! * If the guard itself is killed, init dies by its parent-death signal, and a namespace with it. Without a
+//!   namespace the program dies by its own; the rest is found by the mark in its environment when a process starts
+//!   on this host again, or by the JobMaster process at once.
+//! * Before the guard exits it writes, durably, how the attempt ended. While it lives it holds a lock (flock) on
+//!   the attempt's directory.
+//!
+//! The guard runs no async runtime. It is single-threaded until init exists.
+
+pub mod control;
+mod init;
+pub mod logs;
+pub mod spec;
+mod sys;
+pub mod tree;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use control::{Boottime, Order};
+use init::InitReport;
+use spec::{AttemptDir, Cause, ExitRecord, Spec};
+
+/// Longest sleep between two looks at the clock: sleeping does not count the time a host is suspended, the
+/// deadline does.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long the guard waits for the last output after the last process is gone. Only an output that was handed out
+/// of the tree can keep the pipe open.
+const OUTPUT_GRACE: Duration = Duration::from_secs(2);
+/// Pause between two rounds of killing.
+const KILL_PAUSE: Duration = Duration::from_millis(5);
+
+/// Runs `guard ATTEMPT_DIR DEADLINE_NS`, the arguments without the program's own name. The caller has started no
+/// thread.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<_> = args.into_iter().collect();
+    let deadline = args.get(1).and_then(|ns| ns.to_str()?.parse().ok()).map(Boottime::from_ns);
+    let (2, Some(deadline)) = (args.len(), deadline) else {
+        eprintln!("the guard is started by a JobMaster process: guard ATTEMPT_DIR DEADLINE_NS");
+        return ExitCode::from(2);
+    };
+    match guard(PathBuf::from(&args[0]), deadline) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("guard: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Something happened.
+enum Happened {
+    Ordered(Order),
+    ParentGone,
+    InitExited,
+}
+
+fn guard(dir: PathBuf, deadline: Boottime) -> Result<(), String> {
+    let dir = AttemptDir::at(dir);
+    // Before anything else: whoever holds the lock owns the attempt.
+    let lock = dir.lock().map_err(|e| format!("{}: {e}", dir.path().display()))?;
+    let spec = dir.read_spec()?;
+    detach().map_err(|e| format!("cannot detach: {e}"))?;
+    let started_at_ms = wall_clock_ms();
+    let record = |cause, report: &InitReport| ExitRecord::new(&spec, cause, report, started_at_ms);
+    let end = match start(&dir, &spec) {
+        Ok(running) => {
+            let (cause, report) = running.supervise(deadline);
+            record(cause, &report)
+        }
+        Err(why) => record(Cause::NotStarted, &InitReport::NotStarted(why)),
+    };
+    dir.write_exit(&end).map_err(|e| format!("cannot write how the attempt ended: {e}"))?;
+    drop(lock);
+    Ok(())
+}
+
+/// A session of its own: signals of a terminal are for the parent, which will close the pipe. Only the pipe, the
+/// deadline and SIGKILL end a guard.
+fn detach() -> io::Result<()> {
+    // Fails only for a process that leads its group already.
+    let _ = rustix::process::setsid();
+    sys::ignore_ordinary_signals()?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(io::Error::from)
+}
+
+fn wall_clock_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| d.as_millis() as u64)
+}
+
+/// The attempt while it runs.
+struct Running {
+    init: Pid,
+    /// What init says of the program's start and end.
+    report: OwnedFd,
+    /// Init sees its other end close if the guard dies before init could ask for its parent-death signal.
+    _alive: OwnedFd,
+    events: Receiver<Happened>,
+    output_done: Receiver<()>,
+}
+
+fn start(dir: &AttemptDir, spec: &Spec) -> Result<Running, String> {
+    let pipe =
+        || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| format!("no pipe: {e}"));
+    let (out, err, report, alive) = (pipe()?, pipe()?, pipe()?, pipe()?);
+    let ends = init::Ends { stdout: out.1, stderr: err.1, report: report.1, alive: alive.0 };
+    let (init, isolation) = init::start(spec, &ends)?;
+    // The guard's copies of the other ends must go, or it would never see them close.
+    drop(ends);
+    let _ = dir.note_guard(isolation);
+    let (events_in, events) = mpsc::channel();
+    let (done, output_done) = mpsc::channel();
+    for (name, from) in [("stdout", out.0), ("stderr", err.0)] {
+        let (path, limit, done) = (dir.path().to_path_buf(), spec.stream_limit_bytes, done.clone());
+        std::thread::spawn(move || {
+            capture(&path, name, limit, from);
+            drop(done);
+        });
+    }
+    let orders = events_in.clone();
+    std::thread::spawn(move || read_orders(io::stdin(), &orders));
+    std::thread::spawn(move || {
+        // Waits without reaping, so that the number stays ours until the main thread is done with it.
+        sys::wait_exited(init);
+        let _ = events_in.send(Happened::InitExited);
+    });
+    Ok(Running { init, report: report.0, _alive: alive.1, events, output_done })
+}
+
+fn capture(dir: &Path, name: &str, limit: u64, from: OwnedFd) {
+    let mut from = File::from(from);
+    let mut log = logs::LogWriter::open(dir, name, limit);
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return,
+            // A full disk loses output, never the program: it must not block on its own words.
+            Ok(n) => log.write(&buffer[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn read_orders(from: impl Read, orders: &Sender<Happened>) {
+    let lines = io::BufRead::lines(io::BufReader::new(from));
+    for line in lines.map_while(Result::ok) {
+        // An order of a newer parent is passed over: the deadline alone keeps us safe.
+        let Some(order) = Order::parse(&line) else { continue };
+        if orders.send(Happened::Ordered(order)).is_err() {
+            return;
+        }
+    }
+    let _ = orders.send(Happened::ParentGone);
+}
+
+impl Running {
+    /// Waits for the end, or makes it.
+    fn supervise(self, mut deadline: Boottime) -> (Cause, InitReport) {
+        let mut ordered_to_stop = false;
+        let cause = loop {
+            let left = deadline.left();
+            if left.is_zero() {
+                break Cause::Deadline;
+            }
+            match self.events.recv_timeout(left.min(LOOK)) {
+                Ok(Happened::Ordered(Order::Deadline(next))) => deadline = next,
+                Ok(Happened::Ordered(Order::Terminate)) => {
+                    ordered_to_stop = true;
+                    let _ = kill_process(self.init, Signal::TERM);
+                }
+                Ok(Happened::Ordered(Order::Kill)) => break Cause::Cancelled,
+                Ok(Happened::ParentGone) => break Cause::ParentGone,
+                Ok(Happened::InitExited) if ordered_to_stop => break Cause::Cancelled,
+                Ok(Happened::InitExited) => break Cause::Exited,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break Cause::ParentGone,
+            }
+        };
+        self.kill_all();
+        let report = InitReport::read(self.report);
+        // Both threads drop their end when they are done.
+        let _ = self.output_done.recv_timeout(OUTPUT_GRACE);
+        (cause, report)
+    }
+
+    /// Kills until there is no descendant left. A process that the kernel cannot kill keeps the guard here, and
+    /// with it the lock.
+    fn kill_all(&self) {
+        let _ = kill_process(self.init, Signal::KILL);
+        loop {
+            for pid in tree::descendants(rustix::process::getpid()) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            match waitpid(None, WaitOptions::NOHANG) {
+                Err(rustix::io::Errno::CHILD) => return,
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) | Err(_) => std::thread::sleep(KILL_PAUSE),
+            }
+        }
+    }
+}

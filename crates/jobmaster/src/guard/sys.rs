@@ -1,0 +1,132 @@
+//! The unsafe part of the guard: the calls that have no safe wrapper. Each says why it is sound.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use rustix::process::Pid;
+
+/// Signals that a terminal, a shell or a service manager sends to a whole group.
+const ORDINARY: [libc::c_int; 5] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE];
+
+/// Ignores [`ORDINARY`] signals.
+pub fn ignore_ordinary_signals() -> io::Result<()> {
+    ORDINARY.iter().try_for_each(|signal| set_handler(*signal, libc::SIG_IGN))
+}
+
+/// Back to the defaults, for the program. Only async-signal-safe calls: it runs between fork and exec.
+pub fn reset_signals() -> io::Result<()> {
+    ORDINARY.iter().try_for_each(|signal| set_handler(*signal, libc::SIG_DFL))?;
+    // SAFETY: the set is initialised by sigemptyset before it is used.
+    unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        check(libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut()))
+    }
+}
+
+fn set_handler(signal: libc::c_int, handler: libc::sighandler_t) -> io::Result<()> {
+    // SAFETY: SIG_IGN and SIG_DFL run no code of ours.
+    if unsafe { libc::signal(signal, handler) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn term_and_child() -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set; the other two calls change it.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGTERM);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        set
+    }
+}
+
+/// Blocks SIGTERM and SIGCHLD, to be taken by [`next_signal`]; or unblocks them.
+pub fn block_term_and_child(block: bool) -> io::Result<()> {
+    let how = if block { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    // SAFETY: a valid set, no old set asked for.
+    check(unsafe { libc::sigprocmask(how, &term_and_child(), ptr::null_mut()) })
+}
+
+/// Makes SIGTERM deliverable again in a process that inherited "ignored" (blocked signals that are ignored are
+/// dropped).
+pub fn accept_term() -> io::Result<()> {
+    set_handler(libc::SIGTERM, libc::SIG_DFL)
+}
+
+/// Waits for SIGTERM or SIGCHLD, which must be blocked.
+pub fn next_signal() -> libc::c_int {
+    // SAFETY: a valid set; no details are asked for.
+    unsafe { libc::sigwaitinfo(&term_and_child(), ptr::null_mut()) }
+}
+
+/// Waits until the child has exited, without reaping it.
+pub fn wait_exited(child: Pid) {
+    loop {
+        // SAFETY: `info` is plain data that the kernel fills.
+        let result = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let id = child.as_raw_nonzero().get() as libc::id_t;
+            libc::waitid(libc::P_PID, id, &mut info, libc::WEXITED | libc::WNOWAIT)
+        };
+        if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return;
+        }
+    }
+}
+
+/// Which side of a fork this is.
+pub enum Forked {
+    /// The parent, with the child's number.
+    Parent(Pid),
+    /// The child.
+    Child,
+}
+
+/// Forks with namespace flags. The raw call, because a process that entered a new PID namespace by `unshare` could
+/// start no thread any more.
+///
+/// # Safety
+/// The process must have a single thread: the child gets only the calling one, and locks held by others would
+/// stay held.
+pub unsafe fn fork_into(flags: libc::c_int) -> io::Result<Forked> {
+    // SAFETY: no stack is given, so the child runs on a copy of ours as after fork(); no pointers are passed.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD, 0, 0, 0, 0) };
+    match i32::try_from(pid).ok().map(Pid::from_raw) {
+        Some(None) => Ok(Forked::Child),
+        Some(Some(child)) if pid > 0 => Ok(Forked::Parent(child)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends this process at once, without running anything of the process it was forked from.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit takes any number and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// True if every other end of the pipe is closed.
+pub fn is_hung_up(pipe: BorrowedFd<'_>) -> bool {
+    let mut poll = libc::pollfd { fd: pipe.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one valid entry, no waiting.
+    unsafe { libc::poll(&mut poll, 1, 0) > 0 && poll.revents & libc::POLLHUP != 0 }
+}
+
+/// Gives a new mount namespace a /proc that shows its own processes, and keeps our mounts out of the host's.
+pub fn mount_own_proc() -> io::Result<()> {
+    let mount = |source: &CStr, target: &CStr, kind: Option<&CStr>, flags| {
+        let kind = kind.map_or(ptr::null(), CStr::as_ptr);
+        // SAFETY: all strings end with NUL and live until the call returns; no data is passed.
+        check(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, ptr::null()) })
+    };
+    mount(c"none", c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
+    mount(c"proc", c"/proc", Some(c"proc"), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC)
+}

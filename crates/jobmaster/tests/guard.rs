@@ -1,0 +1,260 @@
+//! What the guard promises, with real processes: whatever happens to the guard or its parent, nothing of the
+//! attempt lives on, and how it ended is on disk.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use jobmaster::guard::control::{Boottime, Order};
+use jobmaster::guard::logs;
+use jobmaster::guard::spec::{ATTEMPT_VERSION, AttemptDir, Cause, ExitRecord, Isolation, Limits, Spec};
+use jobmaster::guard::tree::{MARK, kill_marked};
+use rustix::process::{Pid, Signal, kill_process};
+
+const BOUND: Duration = Duration::from_secs(20);
+
+struct Attempt {
+    _tmp: tempfile::TempDir,
+    dir: AttemptDir,
+}
+
+fn attempt(script: &str, isolation: Isolation) -> Attempt {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = AttemptDir::at(tmp.path().join("job/1"));
+    let spec = Spec {
+        v: ATTEMPT_VERSION,
+        job: "job".into(),
+        attempt: 1,
+        epoch: 7,
+        program: "/bin/sh".into(),
+        args: vec!["-c".into(), script.into()],
+        env: BTreeMap::from([(MARK.into(), dir.mark())]),
+        current_dir: dir.current_dir(),
+        stream_limit_bytes: 4000,
+        limits: Limits::default(),
+        isolation,
+    };
+    dir.prepare(&spec).unwrap();
+    Attempt { _tmp: tmp, dir }
+}
+
+fn start(attempt: &Attempt, ttl: Duration) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_jobmaster-guard"))
+        .arg(attempt.dir.path())
+        .arg(Boottime::now().plus(ttl).as_ns().to_string())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let give_up = Instant::now() + BOUND;
+    while !condition() {
+        assert!(Instant::now() < give_up, "waited {BOUND:?} for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn ended(guard: &mut Child, attempt: &Attempt) -> ExitRecord {
+    until("the guard's end", || guard.try_wait().unwrap().is_some());
+    attempt.dir.read_exit().unwrap().expect("an exit record")
+}
+
+/// Processes that carry the attempt's mark, counted without killing them.
+fn marked(attempt: &Attempt) -> usize {
+    let entry = format!("{MARK}={}", attempt.dir.mark());
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let has = |path: PathBuf| {
+        fs::read(path.join("environ")).is_ok_and(|e| e.split(|b| *b == 0).any(|v| v == entry.as_bytes()))
+    };
+    pids.filter(|e| e.file_name().to_string_lossy().parse::<u32>().is_ok() && has(e.path())).count()
+}
+
+/// A shell with a child in the background and a grandchild that left by a double fork and a session of its own.
+const TREE: &str = "sleep 1000 & (setsid sleep 1001 &) ; touch started; wait";
+
+fn isolations() -> [Isolation; 3] {
+    [Isolation::Namespace, Isolation::UserNamespace, Isolation::Subreaper]
+}
+
+fn wait_for_tree(attempt: &Attempt) {
+    until("the tree", || attempt.dir.current_dir().join("started").exists() && marked(attempt) >= 3);
+}
+
+#[test]
+fn exit_code_and_output_are_kept() {
+    for isolation in isolations() {
+        let attempt = attempt("echo out; echo err >&2; exit 3", isolation);
+        let exit = ended(&mut start(&attempt, BOUND), &attempt);
+        assert_eq!((exit.cause, exit.code, exit.signal, exit.epoch), (Cause::Exited, Some(3), None, 7));
+        assert_eq!(logs::last_lines(attempt.dir.path(), "stdout", 5), "out");
+        assert_eq!(logs::last_lines(attempt.dir.path(), "stderr", 5), "err");
+        assert!(attempt.dir.lock().is_ok(), "the lock is free again");
+    }
+}
+
+#[test]
+fn what_the_program_leaves_behind_ends_with_it() {
+    for isolation in isolations() {
+        let attempt = attempt("(setsid sleep 1001 &) ; exit 0", isolation);
+        let exit = ended(&mut start(&attempt, BOUND), &attempt);
+        assert!(exit.is_success(), "{exit:?}");
+        assert_eq!(marked(&attempt), 0, "{isolation:?}");
+    }
+}
+
+#[test]
+fn the_end_of_the_pipe_kills_the_whole_tree_at_once() {
+    for isolation in isolations() {
+        let attempt = attempt(TREE, isolation);
+        let mut guard = start(&attempt, BOUND);
+        wait_for_tree(&attempt);
+        assert_eq!(attempt.dir.lock().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        drop(guard.stdin.take());
+        let exit = ended(&mut guard, &attempt);
+        assert_eq!((exit.cause, exit.signal), (Cause::ParentGone, Some(9)), "{isolation:?}");
+        assert_eq!(marked(&attempt), 0, "{isolation:?}");
+    }
+}
+
+#[test]
+fn sigkill_of_the_guards_parent_kills_the_whole_tree() {
+    for isolation in isolations() {
+        let attempt = attempt(TREE, isolation);
+        // A parent that holds the pipe's only writing end, as a JobMaster process does.
+        let script = format!(
+            "sleep 1000 | '{}' '{}' {}",
+            env!("CARGO_BIN_EXE_jobmaster-guard"),
+            attempt.dir.path().display(),
+            Boottime::now().plus(BOUND).as_ns()
+        );
+        let mut parent = Command::new("/bin/sh");
+        std::os::unix::process::CommandExt::process_group(&mut parent, 0);
+        let mut parent = parent.args(["-c", &script]).spawn().unwrap();
+        wait_for_tree(&attempt);
+        let group = Pid::from_raw(parent.id() as i32).unwrap();
+        rustix::process::kill_process_group(group, Signal::KILL).unwrap();
+        parent.wait().unwrap();
+        until("the guard's record", || attempt.dir.read_exit().unwrap().is_some());
+        assert_eq!(marked(&attempt), 0, "{isolation:?}");
+    }
+}
+
+#[test]
+fn sigkill_of_the_guard_itself_kills_the_program() {
+    for isolation in isolations() {
+        let attempt = attempt(TREE, isolation);
+        let mut guard = start(&attempt, BOUND);
+        wait_for_tree(&attempt);
+        guard.kill().unwrap();
+        guard.wait().unwrap();
+        if isolation == Isolation::Subreaper {
+            // What left by a double fork is found by its mark.
+            assert!(kill_marked(&attempt.dir.mark(), BOUND));
+        }
+        until("no process of the attempt", || marked(&attempt) == 0);
+        assert_eq!(attempt.dir.read_exit().unwrap(), None);
+    }
+}
+
+#[test]
+fn the_deadline_kills_and_keep_alives_push_it_out() {
+    for isolation in isolations() {
+        let attempt = attempt(TREE, isolation);
+        let mut guard = start(&attempt, Duration::from_secs(3));
+        wait_for_tree(&attempt);
+        let last = Boottime::now().plus(Duration::from_secs(4));
+        let line = Order::Deadline(last).line();
+        guard.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+        let exit = ended(&mut guard, &attempt);
+        assert_eq!((exit.cause, exit.signal), (Cause::Deadline, Some(9)), "{isolation:?}");
+        let late = Duration::from_nanos(Boottime::now().as_ns() - last.as_ns().min(Boottime::now().as_ns()));
+        assert!(last.left().is_zero() && late < Duration::from_secs(2), "{late:?} late");
+        assert_eq!(marked(&attempt), 0, "{isolation:?}");
+    }
+}
+
+#[test]
+fn a_frozen_guard_kills_when_it_thaws() {
+    let attempt = attempt(TREE, Isolation::Namespace);
+    let ttl = Duration::from_secs(2);
+    let mut guard = start(&attempt, ttl);
+    let deadline = Boottime::now().plus(ttl);
+    wait_for_tree(&attempt);
+    let pid = Pid::from_raw(guard.id() as i32).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    until("the deadline", || deadline.left().is_zero());
+    assert!(marked(&attempt) >= 3, "nobody else kills them");
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!(ended(&mut guard, &attempt).cause, Cause::Deadline);
+    assert_eq!(marked(&attempt), 0);
+}
+
+#[test]
+fn terminate_lets_the_program_end_itself_and_kill_does_not() {
+    for isolation in isolations() {
+        let attempt =
+            attempt("trap 'echo bye; exit 5' TERM; touch started; while :; do sleep 0.05; done", isolation);
+        let mut guard = start(&attempt, BOUND);
+        until("the start", || attempt.dir.current_dir().join("started").exists());
+        guard.stdin.as_mut().unwrap().write_all(Order::Terminate.line().as_bytes()).unwrap();
+        let exit = ended(&mut guard, &attempt);
+        assert_eq!((exit.cause, exit.code), (Cause::Cancelled, Some(5)), "{isolation:?}");
+        assert_eq!(logs::last_lines(attempt.dir.path(), "stdout", 1), "bye");
+    }
+    let stubborn = attempt("trap '' TERM; touch started; while :; do sleep 0.05; done", Isolation::Namespace);
+    let mut guard = start(&stubborn, BOUND);
+    until("the start", || stubborn.dir.current_dir().join("started").exists());
+    let orders = Order::Terminate.line() + &Order::Kill.line();
+    guard.stdin.as_mut().unwrap().write_all(orders.as_bytes()).unwrap();
+    let exit = ended(&mut guard, &stubborn);
+    assert_eq!((exit.cause, exit.signal), (Cause::Cancelled, Some(9)));
+}
+
+#[test]
+fn endless_output_is_bounded_on_disk() {
+    let attempt =
+        attempt("i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done", Isolation::Namespace);
+    assert!(ended(&mut start(&attempt, BOUND), &attempt).is_success());
+    assert!(bytes_of(attempt.dir.path(), "stdout") <= 4000);
+    assert_eq!(logs::last_lines(attempt.dir.path(), "stdout", 1), "line 1999");
+    assert!(logs::read(attempt.dir.path(), "stdout", 0, 10).unwrap().bytes.starts_with(b"line 0\n"));
+}
+
+fn bytes_of(dir: &Path, stream: &str) -> u64 {
+    let files = fs::read_dir(dir).unwrap().flatten();
+    let ours = files.filter(|f| f.file_name().to_string_lossy().starts_with(stream));
+    ours.map(|f| f.metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn a_program_that_is_not_there_and_limits_are_told() {
+    let missing = attempt("", Isolation::Namespace);
+    let spec = Spec { program: "/no/such/java".into(), ..missing.dir.read_spec().unwrap() };
+    missing.dir.prepare(&spec).unwrap();
+    let exit = ended(&mut start(&missing, BOUND), &missing);
+    assert_eq!(exit.cause, Cause::NotStarted);
+    assert!(exit.error.unwrap().contains("/no/such/java"));
+
+    let limited = attempt("ulimit -n", Isolation::Namespace);
+    let limits = Limits { open_files: Some(123), ..Limits::default() };
+    limited.dir.prepare(&Spec { limits, ..limited.dir.read_spec().unwrap() }).unwrap();
+    ended(&mut start(&limited, BOUND), &limited);
+    assert_eq!(logs::last_lines(limited.dir.path(), "stdout", 1), "123");
+}
+
+#[test]
+fn two_guards_never_run_one_attempt() {
+    let attempt = attempt(TREE, Isolation::Namespace);
+    let mut first = start(&attempt, BOUND);
+    wait_for_tree(&attempt);
+    let mut second = start(&attempt, BOUND);
+    until("the second guard's end", || second.try_wait().unwrap().is_some());
+    assert!(!second.wait().unwrap().success());
+    assert_eq!(attempt.dir.read_exit().unwrap(), None);
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
