@@ -4,11 +4,13 @@
 pub mod commit;
 pub mod key;
 pub mod kv;
+pub mod mem;
 pub mod record;
 pub mod snapshot;
 
 pub use commit::{Commit, commit};
 pub use key::{Stored, TypedKey};
 pub use kv::{Kv, KvError, LeaseGranted, Revisioned, WatchBatch, WatchRequest, Watcher};
+pub use mem::MemKv;
 pub use record::{Extra, Record, RecordError};
 pub use snapshot::Snapshot;
