@@ -1,0 +1,312 @@
+//! Checkpoints: the state at one log position as a write-once generation on disk.
+//!
+//! A generation is built from a frozen state, outside every lock, verified by the store, and only then shown to
+//! openraft. One received from a peer is on disk, verified and decoded before openraft hears of it, so that
+//! installing it is a swap. What goes wrong on the way leaves everything as it was: a full disk may stop
+//! checkpoints, never the replica.
+//!
+//! The newest generation is the one at the highest position, not the one written last: a peer's checkpoint that
+//! turned out not to be needed is removed.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use meta_core::Core;
+use meta_store::generation::until_error;
+use meta_store::{Generation, GenerationError, Generations, Position};
+use meta_types::codec;
+use openraft::storage::{RaftSnapshotBuilder, Snapshot};
+use openraft::type_config::alias::SnapshotOf;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::payload::MembershipRecord;
+use crate::state::State;
+use crate::types::{SnapshotMeta, StoredMembership, TypeConfig, log_id, term_of};
+
+/// Bytes of records taken out of a frozen state at a time.
+const STEP_BYTES: usize = 256 * 1024;
+/// Version of what is kept beside the records.
+const EXTRA_VERSION: u16 = 1;
+/// Generations kept.
+const KEEP: usize = 2;
+
+/// Why a checkpoint could not be made or used.
+#[derive(Debug, Error)]
+pub(crate) enum CheckpointError {
+    /// Nothing was applied yet.
+    #[error("there is nothing to keep yet")]
+    Empty,
+    /// The walk over the state found it damaged in memory.
+    #[error("the state's hash does not fit its content: memory or code is broken")]
+    Unsound,
+    /// The thread that makes them.
+    #[error("the checkpoint thread: {0}")]
+    Thread(String),
+    /// The files.
+    #[error(transparent)]
+    Generation(#[from] GenerationError),
+    /// What is in them.
+    #[error("checkpoint at {position:?}: {why}")]
+    Content {
+        /// Which.
+        position: Position,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// What a generation keeps beside the records, version 1. Frozen: a change is a new struct.
+#[derive(Debug, Serialize, Deserialize)]
+struct ExtraV1 {
+    /// Term and index of the entry the membership comes from.
+    membership_at: Option<(u64, u64)>,
+    membership: MembershipRecord,
+}
+
+/// A membership as bytes for a generation or a transfer.
+pub(crate) fn encode_extra(membership: &StoredMembership) -> Vec<u8> {
+    let extra = ExtraV1 {
+        membership_at: membership.log_id().as_ref().map(|id| (term_of(id), id.index)),
+        membership: membership.membership().into(),
+    };
+    codec::encode(EXTRA_VERSION, &extra).expect("a membership is far below the codec's limit")
+}
+
+/// Reads it back.
+pub(crate) fn decode_extra(bytes: &[u8]) -> Result<StoredMembership, codec::CodecError> {
+    let extra: ExtraV1 = codec::decode(EXTRA_VERSION, bytes)?;
+    let at = extra.membership_at.map(|(term, index)| log_id(term, index));
+    Ok(StoredMembership::new(at, extra.membership.try_into()?))
+}
+
+/// A generation on its way through openraft.
+pub struct CheckpointData {
+    pub(crate) source: Arc<dyn Generations>,
+    pub(crate) generation: Generation,
+    /// Its content, if it was decoded already.
+    core: Option<Core>,
+}
+
+impl CheckpointData {
+    /// The generation, and its content if it was decoded already.
+    pub(crate) fn into_parts(self) -> (Generation, Option<Core>) {
+        (self.generation, self.core)
+    }
+}
+
+/// The checkpoints of this replica.
+pub(crate) struct Checkpoints {
+    generations: Arc<dyn Generations>,
+    state: Arc<State>,
+    newest: Mutex<Option<(Generation, StoredMembership)>>,
+    /// One build or receipt at a time.
+    writing: Mutex<()>,
+    /// There is but one usable generation, and no log before it.
+    lonely: AtomicBool,
+}
+
+impl Checkpoints {
+    pub(crate) fn new(
+        generations: Arc<dyn Generations>,
+        state: Arc<State>,
+        newest: Option<(Generation, StoredMembership)>,
+    ) -> Self {
+        let lonely = newest.is_some() && usable(&*generations).is_ok_and(|good| good.len() < KEEP);
+        Self {
+            generations,
+            state,
+            newest: Mutex::new(newest),
+            writing: Mutex::new(()),
+            lonely: AtomicBool::new(lonely),
+        }
+    }
+
+    /// The newest generation.
+    pub(crate) fn newest(&self) -> Option<Generation> {
+        self.newest.lock().as_ref().map(|(generation, _)| generation.clone())
+    }
+
+    /// Writes the state as it is now. Blocks; takes long.
+    pub(crate) fn build(&self) -> Result<Generation, CheckpointError> {
+        let _one = self.writing.lock();
+        let (mut frozen, membership, installs) = {
+            let core = self.state.core.read();
+            (core.freeze(), self.state.membership.lock().clone(), self.state.installs())
+        };
+        let at = frozen.applied().ok_or(CheckpointError::Empty)?;
+        let position = Position { term: at.term, index: at.index };
+        let mut step = Vec::new().into_iter();
+        let mut records = std::iter::from_fn(|| {
+            step.next().or_else(|| {
+                step = frozen.step(STEP_BYTES).into_iter();
+                step.next()
+            })
+        })
+        .map(Ok);
+        let generation = self.generations.build(position, &encode_extra(&membership), &mut records)?;
+        drop(records);
+        if frozen.is_sound() == Some(false) {
+            self.remove(&generation);
+            return Err(CheckpointError::Unsound);
+        }
+        if self.state.installs() == installs {
+            self.note(generation.clone(), membership);
+            self.lonely.store(false, Ordering::Relaxed);
+        }
+        Ok(generation)
+    }
+
+    /// Writes a peer's checkpoint, and decodes it. Blocks; takes long.
+    pub(crate) fn receive(
+        &self,
+        position: Position,
+        extra: &[u8],
+        records: &mut dyn Iterator<Item = io::Result<meta_store::generation::Record>>,
+    ) -> Result<(CheckpointData, SnapshotMeta), CheckpointError> {
+        let _one = self.writing.lock();
+        let generation = self.generations.build(position, extra, records)?;
+        match load(&*self.generations, &generation) {
+            Ok((core, membership)) => {
+                let meta = meta(&generation, membership);
+                Ok((CheckpointData { source: self.generations.clone(), generation, core: Some(core) }, meta))
+            }
+            Err(error) => {
+                self.remove(&generation);
+                Err(error)
+            }
+        }
+    }
+
+    /// openraft installs this one: from here on it is the newest. Its content, decoded.
+    pub(crate) async fn take_over(self: &Arc<Self>, data: CheckpointData) -> io::Result<Core> {
+        let this = self.clone();
+        let taken = tokio::task::spawn_blocking(move || this.take_over_blocking(data)).await;
+        taken.map_err(io::Error::other)?.map_err(io::Error::other)
+    }
+
+    fn take_over_blocking(&self, data: CheckpointData) -> Result<Core, CheckpointError> {
+        let CheckpointData { source, mut generation, core } = data;
+        if !Arc::ptr_eq(&source, &self.generations) {
+            let mut records = source.open(&generation)?.map(|record| record.map_err(io::Error::other));
+            generation = self.generations.build(generation.position, &generation.extra, &mut records)?;
+        }
+        let membership = decode_extra(&generation.extra).map_err(|e| content(&generation, e))?;
+        let core = match core {
+            Some(core) => core,
+            None => load(&*self.generations, &generation)?.0,
+        };
+        self.note(generation, membership);
+        self.lonely.store(true, Ordering::Relaxed);
+        Ok(core)
+    }
+
+    /// Forgets a received checkpoint that openraft had no use for.
+    pub(crate) fn discard_unless_used(&self, generation: &Generation) {
+        if self.newest().is_none_or(|newest| newest.name != generation.name) {
+            self.remove(generation);
+        }
+    }
+
+    /// Keeps the newest generations and removes the others; the oldest position kept, once there are enough.
+    pub(crate) fn prune(&self) -> Result<Option<Position>, CheckpointError> {
+        let _one = self.writing.lock();
+        let mut good = usable(&*self.generations)?;
+        for old in good.iter().skip(KEEP) {
+            self.generations.remove(&old.name)?;
+        }
+        good.truncate(KEEP);
+        Ok(good.get(KEEP - 1).map(|oldest| oldest.position))
+    }
+
+    /// True if damage to one generation would leave nothing to start from.
+    pub(crate) fn is_lonely(&self) -> bool {
+        self.lonely.load(Ordering::Relaxed)
+    }
+
+    /// The newest, as openraft wants it.
+    pub(crate) fn current(&self) -> Option<SnapshotOf<TypeConfig, CheckpointData>> {
+        let (generation, membership) = self.newest.lock().clone()?;
+        let meta = meta(&generation, membership);
+        Some(Snapshot {
+            meta,
+            snapshot: CheckpointData { source: self.generations.clone(), generation, core: None },
+        })
+    }
+
+    fn note(&self, generation: Generation, membership: StoredMembership) {
+        let mut newest = self.newest.lock();
+        if newest.as_ref().is_none_or(|(known, _)| known.position.index < generation.position.index) {
+            *newest = Some((generation, membership));
+        }
+    }
+
+    fn remove(&self, generation: &Generation) {
+        if let Err(error) = self.generations.remove(&generation.name) {
+            tracing::warn!(%error, name = generation.name, "an unused checkpoint stays on disk");
+        }
+    }
+}
+
+/// The good generations, highest position first.
+pub(crate) fn usable(generations: &dyn Generations) -> Result<Vec<Generation>, GenerationError> {
+    let mut good = Vec::new();
+    for found in generations.list()? {
+        match found {
+            Ok(generation) => good.push(generation),
+            Err(bad) => tracing::warn!(name = bad.name, error = %bad.error, "a checkpoint cannot be opened"),
+        }
+    }
+    good.sort_by_key(|generation| std::cmp::Reverse((generation.position.index, generation.number)));
+    Ok(good)
+}
+
+/// Decodes a generation, checking all of it.
+pub(crate) fn load(
+    generations: &dyn Generations,
+    generation: &Generation,
+) -> Result<(Core, StoredMembership), CheckpointError> {
+    let membership = decode_extra(&generation.extra).map_err(|e| content(generation, e))?;
+    let mut broken = None;
+    let core = Core::import(until_error(generations.open(generation)?, &mut broken));
+    if let Some(error) = broken {
+        return Err(error.into());
+    }
+    let core = core.map_err(|e| content(generation, e))?;
+    let at = core.applied().map(|at| Position { term: at.term, index: at.index });
+    if at != Some(generation.position) {
+        return Err(content(generation, format!("its state stands at {at:?}")));
+    }
+    Ok((core, membership))
+}
+
+fn content(generation: &Generation, why: impl ToString) -> CheckpointError {
+    CheckpointError::Content { position: generation.position, why: why.to_string() }
+}
+
+fn meta(generation: &Generation, last_membership: StoredMembership) -> SnapshotMeta {
+    let last = log_id(generation.position.term, generation.position.index);
+    SnapshotMeta { last_log_id: Some(last), last_membership }
+}
+
+/// openraft's builder. Checkpoints are built by our own driver; this one only shows openraft the newest, and
+/// builds one if openraft cannot do without.
+pub(crate) struct CheckpointBuilder {
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) build: bool,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for CheckpointBuilder {
+    type SnapshotData = CheckpointData;
+
+    async fn build_snapshot(&mut self) -> Result<SnapshotOf<TypeConfig, CheckpointData>, io::Error> {
+        if self.build {
+            let checkpoints = self.checkpoints.clone();
+            let built = tokio::task::spawn_blocking(move || checkpoints.build()).await;
+            built.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        }
+        self.checkpoints.current().ok_or_else(|| io::Error::other(CheckpointError::Empty))
+    }
+}

@@ -1,0 +1,122 @@
+//! When checkpoints are built and the log is purged.
+//!
+//! A checkpoint is due when the log since the last one reaches `max(min_log_bytes, size of the last)`, so that
+//! writing them costs at most as much as writing the log. It is built on a thread of the lowest priority. Once it
+//! is verified, openraft is shown it, older generations than two are removed, and the log is purged up to the
+//! *older* of the two: if the newest turns out damaged, the one before still has every entry it needs.
+//!
+//! After a checkpoint came from a peer there is one usable generation and no log before it: a second is built at
+//! once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use meta_store::{Generation, Wal};
+use openraft::async_runtime::WatchReceiver;
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::checkpoint::{CheckpointError, Checkpoints};
+use crate::options::CheckpointOptions;
+use crate::types::Raft;
+
+/// Pause after a checkpoint that failed, say for a full disk.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// How long openraft may take to notice a checkpoint.
+const NOTICE: Duration = Duration::from_secs(5);
+
+/// See the module.
+pub(crate) struct CheckpointDriver {
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) wal: Arc<Wal>,
+    pub(crate) grown: Arc<Notify>,
+    pub(crate) applied: watch::Receiver<Option<u64>>,
+    pub(crate) raft: Raft,
+    pub(crate) options: CheckpointOptions,
+}
+
+impl CheckpointDriver {
+    /// Runs until the replica stops.
+    pub(crate) async fn run(mut self) {
+        loop {
+            if self.is_due() {
+                match self.checkpoint().await {
+                    Ok(()) => continue,
+                    Err(error) => {
+                        tracing::error!(%error, "no checkpoint could be made; the log grows until one can");
+                        tokio::time::sleep(RETRY_AFTER).await;
+                    }
+                }
+            }
+            tokio::select! {
+                () = self.grown.notified() => {}
+                changed = self.applied.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let newest = self.checkpoints.newest();
+        let applied = *self.applied.borrow();
+        let Some(newest) = newest else {
+            return applied.is_some() && self.wal.bytes_after(u64::MAX) >= self.options.min_log_bytes;
+        };
+        if applied <= Some(newest.position.index) {
+            return false;
+        }
+        let since = self.wal.bytes_after(newest.position.index);
+        let threshold = self.options.min_log_bytes.max(newest.bytes);
+        since >= threshold || (self.wal.purged().is_some() && self.checkpoints.is_lonely())
+    }
+
+    async fn checkpoint(&self) -> Result<(), CheckpointError> {
+        let checkpoints = self.checkpoints.clone();
+        let built = at_low_priority(move || checkpoints.build()).await?;
+        self.show(&built).await;
+        let checkpoints = self.checkpoints.clone();
+        let oldest = at_low_priority(move || checkpoints.prune()).await?;
+        tracing::info!(
+            index = built.position.index,
+            records = built.records,
+            bytes = built.bytes,
+            "checkpoint"
+        );
+        if let Some(oldest) = oldest {
+            // Refused only by a replica that has stopped.
+            let _ = self.raft.trigger().purge_log(oldest.index).await;
+        }
+        Ok(())
+    }
+
+    /// Tells openraft, which purges nothing beyond the newest checkpoint it knows of.
+    async fn show(&self, built: &Generation) {
+        let mut metrics = self.raft.metrics();
+        let _ = self.raft.trigger().snapshot().await;
+        let noticed = async {
+            while metrics.borrow_watched().snapshot.is_none_or(|shown| shown.index < built.position.index) {
+                if metrics.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout(NOTICE, noticed).await.is_err() {
+            tracing::warn!("consensus has not noticed a checkpoint yet; the log is purged with the next one");
+        }
+    }
+}
+
+/// Runs `work` on a thread of its own that gives way to everything else.
+async fn at_low_priority<T, F>(work: F) -> Result<T, CheckpointError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, CheckpointError> + Send + 'static,
+{
+    let (tx, done) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
+        // On Linux priorities are per thread. Without the right to change it the work is done all the same.
+        let _ = rustix::process::setpriority_process(None, 19);
+        let _ = tx.send(work());
+    });
+    let failed = |why: String| CheckpointError::Thread(why);
+    thread.map_err(|e| failed(e.to_string()))?;
+    done.await.unwrap_or_else(|_| Err(failed("it panicked".into())))
+}

@@ -1,0 +1,46 @@
+//! What a replica knows of itself and its cluster, as a value to watch.
+
+use crate::types::Member;
+
+/// A member as the status shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its id.
+    pub id: u64,
+    /// Name and addresses.
+    pub member: Member,
+    /// True if it votes; false for a learner.
+    pub voter: bool,
+}
+
+/// A replica's view. It may lag behind the cluster; use it for display and routing, never for safety.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RaftStatus {
+    /// This member's id.
+    pub member_id: u64,
+    /// The cluster's id.
+    pub cluster_id: u64,
+    /// The leader, if one is known.
+    pub leader: Option<u64>,
+    /// The current term.
+    pub term: u64,
+    /// Index of the last entry known to be committed.
+    pub committed: u64,
+    /// Index of the last entry in the state.
+    pub applied: u64,
+    /// Index of the last entry in the log.
+    pub last_log: u64,
+    /// The members.
+    pub members: Vec<MemberStatus>,
+    /// False until a leader confirmed this replica's log end after the start, and again once it stopped.
+    pub serving: bool,
+    /// Why consensus stopped for good, if it did: a disk that fails ends a replica.
+    pub failed: Option<String>,
+}
+
+impl RaftStatus {
+    /// True if this member leads, as far as it knows.
+    pub fn is_leader(&self) -> bool {
+        self.leader == Some(self.member_id)
+    }
+}
