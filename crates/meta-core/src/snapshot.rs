@@ -37,6 +37,10 @@ impl Snapshot {
             return Err(Refusal::EmptyKey);
         }
         self.check_readable(request.revision)?;
+        // At the head the counts of the tree answer, at older revisions the range has to be walked.
+        if request.revision == self.revision {
+            return Ok(self.answer(&RangeRequest { revision: 0, ..request.clone() }));
+        }
         Ok(self.answer(request))
     }
 

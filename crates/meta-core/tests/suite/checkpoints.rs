@@ -182,3 +182,39 @@ fn an_empty_store_survives_too() {
         Some(ImportError::Broken("it does not begin with a header"))
     );
 }
+
+#[test]
+fn a_checkpoint_in_the_middle_of_a_sweep_is_that_of_its_end() {
+    let mut rig = Rig::new();
+    for batch in 0..40 {
+        let key = |n| Bytes::from(format!("k{}", (batch * 100 + n) % 7));
+        let puts = (0..100).map(|n| Command::Put(PutRequest { key: key(n), ..PutRequest::default() }));
+        let batch = rig.batch(puts.collect(), None);
+        rig.apply(batch);
+    }
+    rig.ask(Command::Compact(4_000)).unwrap();
+    assert!(!rig.core.sweep(0), "one entry does not sweep 4,000 events");
+    let (before, bytes) = (records(&rig.core, 1_000), rig.core.history_bytes());
+    assert_eq!(rig.core.compaction_for(0), None, "one at a time");
+    assert!(rig.core.sweep(usize::MAX));
+    assert_eq!(records(&rig.core, 1_000), before);
+    assert!(rig.core.history_bytes() < bytes / 100);
+}
+
+#[test]
+fn a_compaction_for_a_size_reaches_it_and_keeps_what_it_can() {
+    let mut rig = Rig::new();
+    for n in 0..200u8 {
+        let request = PutRequest { key: "k".into(), value: vec![n; 500].into(), ..PutRequest::default() };
+        rig.ask(Command::Put(request)).unwrap();
+    }
+    let bytes = rig.core.history_bytes();
+    assert_eq!(rig.core.compaction_for(bytes), None);
+    let revision = rig.core.compaction_for(bytes / 2).unwrap();
+    rig.ask(Command::Compact(revision)).unwrap();
+    assert!(rig.core.sweep(usize::MAX));
+    let left = rig.core.history_bytes();
+    assert!(left <= bytes / 2 && left > bytes / 2 - 2_000, "{left} of {bytes}");
+    let all = rig.core.compaction_for(0).unwrap();
+    assert_eq!(all, rig.core.revision());
+}
