@@ -5,6 +5,7 @@
 //! times, ids and leases come in with the request. [`carry_out`] loads, plans, commits, and plans anew while guards
 //! fail. Planners recognise their own effect, so that an answer that was lost is found by planning again.
 
+pub mod invariants;
 pub mod jobs;
 pub mod keys;
 pub mod names;
@@ -16,6 +17,7 @@ pub mod refusal;
 pub mod runs;
 pub mod view;
 
+pub use invariants::{Violation, invariants, step_violations};
 pub use names::{JobId, TriggerId, UnitId};
 pub use plan::{Carried, Failure, Plan, Steps, carry_out};
 pub use refusal::{Class, Refusal};

@@ -156,6 +156,13 @@ impl Scope {
         self.and_key(&JobKey::new(job)).and_key(&JobOwnerKey::new(job)).and_key(&JobCancelKey::new(job))
     }
 
+    /// What [`crate::jobs::start_attempt`] looks at: the job and its uses on a node.
+    pub fn start(job: &JobId, packages: &[crate::record::PackageRef], node: &str) -> Self {
+        packages.iter().fold(Self::default().and_job(job), |scope, package| {
+            scope.and_key(&UseKey::new(&package.unit, &node.to_owned(), &job.to_string()))
+        })
+    }
+
     /// Also the live nodes and drains.
     pub fn and_nodes(mut self) -> Self {
         self.ranges.extend(Self::nodes().ranges);

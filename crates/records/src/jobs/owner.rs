@@ -1,14 +1,16 @@
 //! What the owner of a job writes, each under the guard of its epoch: a deposed owner is refused by the store.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use meta_client::Stored;
 use meta_types::{LeaseId, Revision};
 
 use super::{End, terminate};
-use crate::keys::{JobCancelKey, JobKey, JobOwnerKey};
+use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, UseKey};
 use crate::names::JobId;
 use crate::plan::{Plan, Steps};
 use crate::record::{Attempt, Exit, Job, JobOwner, JobState, NodeRef, RestartStrategy};
-use crate::refusal::Refusal;
+use crate::refusal::{Class, Refusal};
 use crate::view::View;
 
 /// How the owner saw the job end.
@@ -27,7 +29,9 @@ pub struct Ending {
 }
 
 /// Before main() is started: counts the attempt and answers its number. One attempt an epoch. While this is not
-/// written nothing may be started. Scope: the job ([`crate::Scope::and_job`]).
+/// written nothing may be started. Each package must be in use ([`crate::packages::begin_use`] with the job's id as
+/// holder) on the owner's node: the guard on those keys ties the start to packages that are READY or pinned.
+/// Scope: [`crate::Scope::start`].
 pub fn start_attempt(view: &View, job: &JobId, epoch: Revision, now_ms: u64) -> Result<Plan<u32>, Refusal> {
     let owned = owned(view, job, epoch)?;
     if let Some(last) = owned.found.attempts.last()
@@ -42,6 +46,7 @@ pub fn start_attempt(view: &View, job: &JobId, epoch: Revision, now_ms: u64) -> 
     if owned.found.spec.restart == RestartStrategy::None && owned.found.attempt > 0 {
         return Err(Refusal::wrong_state(format!("job {job} may be started once only")));
     }
+    let steps = owned.packages_in_use(view, job)?;
     let mut record = owned.found.value.clone();
     record.attempt += 1;
     record.waiting = None;
@@ -50,7 +55,7 @@ pub fn start_attempt(view: &View, job: &JobId, epoch: Revision, now_ms: u64) -> 
     let surplus = record.attempts.len().saturating_sub(Job::MAX_ATTEMPTS_KEPT);
     record.attempts.drain(..surplus);
     let number = record.attempt;
-    Ok(owned.steps().absent(&cancel).put(&owned.key, &record).answer(number))
+    Ok(steps.absent(&cancel).put(&owned.key, &record).answer(number))
 }
 
 /// main() made it a job: RUNNING, and its run is a success. Refused while somebody wants it gone, so that a run is
@@ -82,7 +87,7 @@ pub fn cancelling(view: &View, job: &JobId, epoch: Revision) -> Result<Plan<()>,
     Ok(owned.steps().put(&owned.key, &record).answer(()))
 }
 
-/// The job is over and nothing of it runs any more: state, exit, pins, owner key and wishes in one transaction.
+/// The job is over and nothing of it runs any more: state, exit, pins, uses, owner key and wishes in one transaction.
 /// Scope: the job ([`crate::Scope::and_job`]).
 pub fn ended(view: &View, job: &JobId, epoch: Revision, ending: &Ending) -> Result<Plan<JobState>, Refusal> {
     if !ending.state.is_terminal() {
@@ -106,11 +111,12 @@ pub fn ended(view: &View, job: &JobId, epoch: Revision, ending: &Ending) -> Resu
     let end =
         End { state, exit: ending.exit.clone(), created, retention: ending.retention, now_ms: ending.now_ms };
     let steps = Steps::new().stands(&owned.owner_key, epoch).as_read(&cancel_key, cancel.as_ref());
+    let steps = owned.end_uses(steps, job);
     Ok(terminate(steps, job, &owned.found, end).delete(&owned.owner_key).answer(state))
 }
 
 /// The owner gives the job back, with nothing of it running any more (shutdown, drain, a package that cannot be
-/// fetched here): another node may claim it. Scope: the job ([`crate::Scope::and_job`]).
+/// fetched here): its uses end and another node may claim it. Scope: the job ([`crate::Scope::and_job`]).
 pub fn release(view: &View, job: &JobId, epoch: Revision, why: &str) -> Result<Plan<()>, Refusal> {
     match view.get(&JobOwnerKey::new(job))? {
         Some(owner) if owner.create_revision == epoch => {}
@@ -120,7 +126,8 @@ pub fn release(view: &View, job: &JobId, epoch: Revision, why: &str) -> Result<P
     let mut record = owned.found.value.clone();
     record.placed = None;
     record.waiting = Some(why.into());
-    Ok(owned.steps().put(&owned.key, &record).delete(&owned.owner_key).answer(()))
+    let steps = owned.end_uses(owned.steps(), job);
+    Ok(steps.put(&owned.key, &record).delete(&owned.owner_key).answer(()))
 }
 
 struct Owned {
@@ -135,6 +142,41 @@ impl Owned {
     /// The guards of every write of an owner.
     fn steps(&self) -> Steps {
         Steps::new().stands(&self.owner_key, self.epoch).unchanged(&self.key, &self.found)
+    }
+
+    /// The guards of an owner, and that each package is in use by the job on the owner's node.
+    fn packages_in_use(&self, view: &View, job: &JobId) -> Result<Steps, Refusal> {
+        let packages: BTreeMap<_, _> =
+            self.found.packages().map(|package| (package.unit.clone(), package)).collect();
+        let mut steps = self.steps();
+        for package in packages.into_values() {
+            let key = UseKey::new(&package.unit, &self.owner.node, &job.to_string());
+            let held = view.get(&key)?;
+            let held =
+                held.filter(|held| held.op == package.op && held.incarnation == self.owner.incarnation);
+            let Some(held) = held else {
+                return Err(Refusal::new(
+                    Class::UnitNotReady,
+                    format!(
+                        "package {} is not in use by job {job} on node {}",
+                        package.unit, self.owner.node
+                    ),
+                ));
+            };
+            steps = steps.stands(&key, held.create_revision);
+        }
+        Ok(steps)
+    }
+
+    /// Nothing of the job runs on the owner's node any more.
+    fn end_uses(&self, steps: Steps, job: &JobId) -> Steps {
+        let holder = job.to_string();
+        let uses: BTreeSet<UseKey> = self
+            .found
+            .packages()
+            .map(|package| UseKey::new(&package.unit, &self.owner.node, &holder))
+            .collect();
+        uses.iter().fold(steps, |steps, used| steps.delete(used))
     }
 
     fn started(&self) -> Result<(), Refusal> {

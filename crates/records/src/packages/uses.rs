@@ -86,7 +86,8 @@ pub fn begin_use(view: &View, wish: &BeginUse) -> Result<Plan<()>, Refusal> {
     Ok(steps.put_leased(&key, &record, wish.lease).answer(()))
 }
 
-/// Ends a use of this boot, once nothing of it runs any more. Scope: [`crate::Scope::package`].
+/// Ends a use of this boot, once nothing of it runs any more. A job's uses end with [`crate::jobs::ended`] or
+/// [`crate::jobs::release`]; this is for other holders. Scope: [`crate::Scope::package`].
 pub fn end_use(view: &View, unit: &UnitId, me: &NodeRef, holder: &str) -> Result<Plan<()>, Refusal> {
     let key = UseKey::new(unit, &me.node, &holder.to_owned());
     match view.get(&key)? {

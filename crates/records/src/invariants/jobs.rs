@@ -1,0 +1,125 @@
+//! I6, I10, I11, I12, I15, I16, I17: a job, its owner, its attempts and its packages fit together.
+
+use std::collections::BTreeMap;
+
+use meta_client::TypedKey;
+
+use super::{Violation, note};
+use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeKey, PinKey, UnitKey, UseKey};
+use crate::record::{PackageRef, RestartStrategy, UnitState};
+use crate::refusal::Refusal;
+use crate::view::View;
+
+/// True if the package was removed by force, or is another one by now.
+fn forced_away(view: &View, package: &PackageRef) -> Result<bool, Refusal> {
+    let unit = view.get(&UnitKey::new(&package.unit))?;
+    Ok(unit.is_none_or(|unit| unit.op != package.op || unit.state == UnitState::Purging))
+}
+
+/// I6: a job that is not over has pinned each of its packages, those removed by force aside.
+pub(super) fn pinned(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+    for (key, job) in view.all::<JobKey>()? {
+        if job.state.is_terminal() {
+            continue;
+        }
+        for package in job.packages() {
+            let pin = view.get(&PinKey::new(&package.unit, &key.job))?;
+            if pin.is_none_or(|pin| pin.op != package.op) && !forced_away(view, package)? {
+                note(found, "I6", key.encode(), format!("has not pinned {}", package.unit));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// I10: a job's owner lives and owns a job that is not over.
+pub(super) fn owners(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+    for (key, owner) in view.all::<JobOwnerKey>()? {
+        if view.get(&JobKey::new(&key.job))?.is_none_or(|job| job.state.is_terminal()) {
+            note(found, "I10", key.encode(), "there is no live job");
+        }
+        let node = view.get(&NodeKey::new(&owner.node))?;
+        if node.is_none_or(|node| node.create_revision != owner.incarnation || node.lease != owner.lease) {
+            note(found, "I10", key.encode(), format!("the boot of {} is gone", owner.node));
+        }
+    }
+    Ok(())
+}
+
+/// I11: a job that is over has an exit; one that is not has none.
+pub(super) fn exits(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+    for (key, job) in view.all::<JobKey>()? {
+        let over = job.state.is_terminal();
+        if over != job.exit.is_some() || over != job.ended_at_ms.is_some() {
+            note(found, "I11", key.encode(), format!("{} with exit {:?}", job.state.as_str(), job.exit));
+        }
+    }
+    Ok(())
+}
+
+/// I12: a wish to cancel is for a job that is not over.
+pub(super) fn cancels(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+    for (key, _) in view.all::<JobCancelKey>()? {
+        if view.get(&JobKey::new(&key.job))?.is_none_or(|job| job.state.is_terminal()) {
+            note(found, "I12", key.encode(), "there is no live job");
+        }
+    }
+    Ok(())
+}
+
+/// I15: a node owns no more parallelism than it has slots.
+pub(super) fn slots(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+    let mut owned: BTreeMap<String, u64> = BTreeMap::new();
+    for (key, owner) in view.all::<JobOwnerKey>()? {
+        if let Some(job) = view.get(&JobKey::new(&key.job))? {
+            *owned.entry(owner.node.clone()).or_default() += u64::from(job.spec.parallelism);
+        }
+    }
+    for (name, parallelism) in owned {
+        let key = NodeKey::new(&name);
+        let slots = view.get(&key)?.map_or(0, |node| u64::from(node.slots));
+        if parallelism > slots {
+            note(found, "I15", key.encode(), format!("owns jobs of {parallelism} slots and has {slots}"));
+        }
+    }
+    Ok(())
+}
+
+/// I16: a job's attempts are numbered up, one an epoch, each epoch newer; at most one if main() may start once.
+pub(super) fn attempts(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+    for (key, job) in view.all::<JobKey>()? {
+        let rising = job
+            .attempts
+            .windows(2)
+            .all(|pair| pair[0].number + 1 == pair[1].number && pair[0].epoch < pair[1].epoch);
+        if !rising || job.attempts.last().map_or(0, |last| last.number) != job.attempt {
+            note(found, "I16", key.encode(), format!("attempt {} of {:?}", job.attempt, job.attempts));
+        }
+        if job.spec.restart == RestartStrategy::None && job.attempt > 1 {
+            note(found, "I16", key.encode(), format!("started {} times, but may start once", job.attempt));
+        }
+        if let (Some(owner), Some(last)) = (view.get(&JobOwnerKey::new(&key.job))?, job.attempts.last())
+            && last.epoch > owner.create_revision
+        {
+            note(found, "I16", key.encode(), "an attempt has a newer epoch than the owner");
+        }
+    }
+    Ok(())
+}
+
+/// I17: a started attempt holds a use of each package on its node, those removed by force aside.
+pub(super) fn uses(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+    for (key, owner) in view.all::<JobOwnerKey>()? {
+        let Some(job) = view.get(&JobKey::new(&key.job))? else { continue };
+        if job.attempts.last().is_none_or(|last| last.epoch != owner.create_revision) {
+            continue;
+        }
+        for package in job.packages() {
+            let held = view.get(&UseKey::new(&package.unit, &owner.node, &key.job.to_string()))?;
+            if held.is_none_or(|held| held.op != package.op) && !forced_away(view, package)? {
+                note(found, "I17", key.encode(), format!("runs on {} without a use of it", package.unit));
+            }
+        }
+    }
+    Ok(())
+}
