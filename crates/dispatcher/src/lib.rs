@@ -1,1 +1,40 @@
-//! The REST front: Flink's API, /run-async, /icp, /nodes; adoption of runs; placement of jobs.
+//! The REST front: Flink's routes, `/run-async`, `/icp`; reconcilers for runs, placement and packages.
+//!
+//! A dispatcher is stateless: every answer comes from the store, every write is a guarded transaction, and what it
+//! drives hangs on its lease, so that another one goes on when it dies. Only with `single.enable = false` does it
+//! also host JobMasters, and then it is a server node like any other.
+
+pub mod admission;
+pub mod api_error;
+pub mod cluster_handlers;
+pub mod delete_jar_run_async_handler;
+pub mod deploy;
+pub mod dispatcher;
+pub mod front;
+pub mod icp_handlers;
+pub mod jar_handlers;
+pub mod jar_run_handler;
+pub mod job_handlers;
+pub mod job_master_dispatcher;
+pub mod job_master_primary_dispatcher;
+pub mod limits;
+pub mod list_jar_run_async_handler;
+pub mod log_handlers;
+pub mod metrics;
+pub mod node_client;
+pub mod options;
+pub mod package_reconciler;
+pub mod receive;
+pub mod reconcile;
+pub mod request;
+pub mod retention;
+pub mod run_reconciler;
+pub mod run_submission;
+pub mod session;
+pub mod status_jar_run_async_handler;
+pub mod submit_jar_run_async_handler;
+pub mod wait;
+pub mod web_submission_extension;
+
+pub use dispatcher::{Dispatcher, StartError};
+pub use options::DispatcherOptions;

@@ -16,10 +16,17 @@ pub struct Query {
 impl Query {
     /// Parses the part behind the question mark.
     pub fn parse(text: Option<&str>) -> Result<Self, RestError> {
-        let mut values = BTreeMap::new();
-        for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (name, value) = (decode(name)?, decode(value)?);
+            Ok((decode(name)?, decode(value)?))
+        });
+        Self::of_pairs(pairs.collect::<Result<Vec<_>, RestError>>()?)
+    }
+
+    /// The same from decoded pairs, such as the text parts of a form.
+    pub fn of_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Result<Self, RestError> {
+        let mut values = BTreeMap::new();
+        for (name, value) in pairs {
             if let Some(first) = values.insert(name.clone(), value.clone())
                 && first != value
             {

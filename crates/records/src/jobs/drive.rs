@@ -1,6 +1,8 @@
 //! What dispatchers do for a job nobody owns: end it if it was cancelled or may not start again, else place it. The
 //! placement is a hint, the claim decides, so two dispatchers that place at once do no harm.
 
+use std::collections::BTreeMap;
+
 use meta_client::Stored;
 use meta_types::LeaseId;
 
@@ -54,6 +56,16 @@ pub fn ownerless(view: &View) -> Result<Vec<(JobId, Stored<Job>)>, Refusal> {
 
 /// Takes the step. Scope: [`crate::Scope::jobs`].
 pub fn drive(view: &View, wish: &Drive) -> Result<Plan<Driven>, Refusal> {
+    drive_among(view, &free_slots(view, None)?, wish)
+}
+
+/// Takes the step among these free slots (this job's own placement counted), which a caller that drives many jobs
+/// counts once and keeps up to date as it places. Scope: [`crate::Scope::jobs`].
+pub fn drive_among(
+    view: &View,
+    slots: &BTreeMap<NodeRef, NodeSlots>,
+    wish: &Drive,
+) -> Result<Plan<Driven>, Refusal> {
     let key = JobKey::new(&wish.job);
     let owner = JobOwnerKey::new(&wish.job);
     let Some(found) = view.get(&key)? else { return Ok(Plan::already(Driven::Settled)) };
@@ -70,7 +82,7 @@ pub fn drive(view: &View, wish: &Drive) -> Result<Plan<Driven>, Refusal> {
         let end = owner_lost(&found, wish);
         return Ok(terminate(steps, &wish.job, &found, end).answer(Driven::Ended(JobState::Failed)));
     }
-    place(view, wish, steps.absent(&cancel_key), &key, &found)
+    place(view, slots, wish, steps.absent(&cancel_key), &key, &found)
 }
 
 /// main() was started once and its owner is gone; it may not be started again.
@@ -86,6 +98,7 @@ fn owner_lost(found: &Job, wish: &Drive) -> End {
 
 fn place(
     view: &View,
+    slots: &BTreeMap<NodeRef, NodeSlots>,
     wish: &Drive,
     steps: Steps,
     key: &JobKey,
@@ -102,9 +115,8 @@ fn place(
     if found.attempt > 0 && found.is_created() {
         record.state = JobState::Restarting;
     }
-    let slots = free_slots(view, Some(&wish.job))?;
     let steps = steps.unchanged(key, found);
-    match choose(&slots, wish, i64::from(found.spec.parallelism)) {
+    match choose(slots, wish, found) {
         Ok(node) => {
             record.placed =
                 Some(Placed { node: node.node.clone(), incarnation: node.incarnation, at_ms: wish.now_ms });
@@ -124,16 +136,20 @@ fn place(
 }
 
 /// The node with most free slots; among equals one that depends on the job, so that jobs spread.
-fn choose(
-    slots: &std::collections::BTreeMap<NodeRef, NodeSlots>,
-    wish: &Drive,
-    needed: i64,
-) -> Result<NodeRef, String> {
+fn choose(slots: &BTreeMap<NodeRef, NodeSlots>, wish: &Drive, found: &Job) -> Result<NodeRef, String> {
+    let needed = i64::from(found.spec.parallelism);
+    // Where the job is placed, its own slots are free to it.
+    let free = |node: &NodeRef, slots: &NodeSlots| match &found.placed {
+        Some(placed) if placed.node == node.node && placed.incarnation == node.incarnation => {
+            slots.free + needed
+        }
+        _ => slots.free,
+    };
     let open = || slots.iter().filter(|(_, slots)| !slots.draining);
     let fits = |avoid: Option<&NodeRef>| {
         open()
-            .filter(|(node, slots)| slots.free >= needed && Some(*node) != avoid)
-            .max_by_key(|(node, slots)| (slots.free, mix(&wish.job, &node.node)))
+            .filter(|(node, slots)| free(node, slots) >= needed && Some(*node) != avoid)
+            .max_by_key(|(node, slots)| (free(node, slots), mix(&wish.job, &node.node)))
             .map(|(node, _)| node.clone())
     };
     // The one that did not claim in time is taken again only if there is no other.
@@ -141,7 +157,7 @@ fn choose(
         return Ok(node);
     }
     let largest = open().map(|(_, slots)| i64::from(slots.slots)).max();
-    let freest = open().map(|(_, slots)| slots.free).max().unwrap_or(0).max(0);
+    let freest = open().map(|(node, slots)| free(node, slots)).max().unwrap_or(0).max(0);
     Err(match largest {
         None if slots.is_empty() => no_server_node().text,
         None => "every server node is being drained".into(),

@@ -15,6 +15,7 @@ mod copies;
 mod finish;
 mod jars;
 mod lost;
+mod orphan_jar;
 mod publish;
 mod remove;
 mod reserve;
@@ -26,6 +27,7 @@ pub use copies::{CopyReport, corrupt, draining, dropped, failed, fetching, prese
 pub use finish::finish;
 pub use jars::{AddJar, add_jar, delete_jar, jars};
 pub use lost::{coordinator_lost, dead_copy, sweep_private, take_over};
+pub use orphan_jar::{JAR_UNIT_PREFIX, sweep_orphan_jar};
 pub use publish::{Progress, abort, announce, progress, ready};
 pub use remove::{Removal, Remove, force_remove, remove};
 pub(crate) use reserve::no_server_node;

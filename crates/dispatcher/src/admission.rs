@@ -1,0 +1,268 @@
+//! Admission: what `/run-async` and `/jars/:jarid/run` share. The run is looked up first, then its packages are
+//! resolved, a JAR that was sent along becomes a private package, and one transaction makes run, job and pins.
+
+use flink_rest::RestError;
+use http::StatusCode;
+use meta_client::KvError;
+use records::keys::{JarKey, UnitKey};
+use records::packages::{resolve, sweep_private};
+use records::record::{JobSpec, PackageRef, RestartStrategy, StatedRequest};
+use records::runs::{Admit, Admitted, admit, lookup};
+use records::{Class, Failure, JobId, Scope, TriggerId, carry_out};
+
+use crate::api_error::ApiError;
+use crate::deploy::{self, JAR_PATH};
+use crate::front::{Front, now_ms};
+use crate::jar_handlers::{inspect, of_failure};
+use crate::receive::SpooledFile;
+use crate::run_submission::Submission;
+
+/// A run as it was admitted, now or before.
+#[derive(Debug, Clone)]
+pub struct Accepted {
+    /// Its id, made here if the client gave none.
+    pub trigger: TriggerId,
+    /// Job and whether this request made it.
+    pub admitted: Admitted,
+}
+
+/// What is known of the JAR before the run is admitted.
+struct Program {
+    package: PackageRef,
+    file_name: String,
+    entry_classes: Vec<String>,
+    /// True if it was uploaded for this request alone.
+    private: bool,
+}
+
+/// How often a lost registration of this dispatcher is waited for.
+const SESSION_TRIES: usize = 3;
+
+/// Admits a submission. `hidden`: an inner run of the synchronous call.
+pub async fn admit_run(front: &Front, submission: Submission, hidden: bool) -> Result<Accepted, ApiError> {
+    let Submission { trigger, mut stated, jar } = submission;
+    let is_retriable = trigger.is_some();
+    let trigger = trigger.unwrap_or_else(|| TriggerId::from_random(rand::random()));
+    stated.jar_digest = match &jar {
+        Some(file) => Some(file.digest.clone()),
+        None => digest_of(front, stated.jar_id.as_deref()).await?,
+    };
+    if is_retriable {
+        let view = front.fresh(Scope::run(&trigger)).await?;
+        if let Some(admitted) = lookup(&view, &trigger, &stated)? {
+            front.metrics.run("repeated");
+            return Ok(Accepted { trigger, admitted });
+        }
+    }
+    let class_path = resolve_packages(front, stated.packages.as_deref().unwrap_or_default()).await?;
+    let program = find_program(front, &stated, jar.as_ref()).await?;
+    let private = program.private.then(|| program.package.clone());
+    let spec = job_spec(&stated, program, class_path)?;
+    let admitted = carry_admission(front, &trigger, stated, spec, hidden).await;
+    drop_loser(front, private, &admitted).await;
+    let admitted = admitted?;
+    front.metrics.run(if admitted.new { "accepted" } else { "repeated" });
+    tracing::info!(trigger = %trigger, job = %admitted.job, new = admitted.new, "run accepted");
+    Ok(Accepted { trigger, admitted })
+}
+
+async fn digest_of(front: &Front, jar_id: Option<&str>) -> Result<Option<String>, ApiError> {
+    let Some(id) = jar_id else { return Ok(None) };
+    let key = JarKey { jar: id.to_owned() };
+    let view = front.fresh(Scope::default().and_key(&key)).await?;
+    Ok(view.get(&key)?.map(|jar| jar.value.digest))
+}
+
+async fn resolve_packages(front: &Front, stated: &[String]) -> Result<Vec<PackageRef>, ApiError> {
+    if stated.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut scope = Scope::default();
+    for text in stated {
+        scope = scope.and_versions(text.split(':').next().unwrap_or(text));
+    }
+    let view = front.fresh(scope).await?;
+    let packages = stated.iter().map(|text| resolve(&view, text));
+    Ok(packages.collect::<Result<_, _>>()?)
+}
+
+async fn find_program(
+    front: &Front,
+    stated: &StatedRequest,
+    jar: Option<&SpooledFile>,
+) -> Result<Program, ApiError> {
+    match (jar, &stated.jar_id) {
+        (Some(file), _) => private_program(front, stated, file).await,
+        (None, Some(id)) => uploaded_program(front, stated, id).await,
+        (None, None) => Err(bad("neither a JAR nor a jarId was sent").into()),
+    }
+}
+
+/// The JAR is looked at before it is sent to a node: what can never run is not stored.
+async fn private_program(
+    front: &Front,
+    stated: &StatedRequest,
+    file: &SpooledFile,
+) -> Result<Program, ApiError> {
+    let info = inspect(file).await;
+    if !info.is_archive {
+        return Err(bad(&format!("{} is not a JAR", file.name)).into());
+    }
+    check_entry_class(stated, &file.name, &info.entry_classes)?;
+    let package = deploy::deploy_jar(front, "private", file).await?.package;
+    Ok(Program { package, file_name: file.name.clone(), entry_classes: info.entry_classes, private: true })
+}
+
+async fn uploaded_program(front: &Front, stated: &StatedRequest, id: &str) -> Result<Program, ApiError> {
+    let key = JarKey { jar: id.to_owned() };
+    let view = front.fresh(Scope::default().and_key(&key)).await?;
+    let Some(jar) = view.get(&key)? else {
+        let text = format!("there is no JAR \"{id}\"; GET /jars lists them, POST /jars/upload adds one");
+        return Err(RestError::new(StatusCode::NOT_FOUND, text).into());
+    };
+    check_entry_class(stated, &jar.file_name, &jar.entry_classes)?;
+    Ok(Program {
+        package: PackageRef { unit: jar.unit.clone(), op: jar.op.clone() },
+        file_name: jar.file_name.clone(),
+        entry_classes: jar.entry_classes.clone(),
+        private: false,
+    })
+}
+
+fn check_entry_class(stated: &StatedRequest, file: &str, found: &[String]) -> Result<(), RestError> {
+    if stated.entry_class.is_some() || !found.is_empty() {
+        return Ok(());
+    }
+    Err(bad(&format!(
+        "{file} names no entry class: neither a Main-Class nor a program-class is in its manifest; set entryClass"
+    )))
+}
+
+/// The job with every default filled in.
+fn job_spec(
+    stated: &StatedRequest,
+    program: Program,
+    class_path: Vec<PackageRef>,
+) -> Result<JobSpec, RestError> {
+    let configuration = stated.flink_configuration.clone().unwrap_or_default();
+    let setting = |key: &str| configuration.get(key).map(String::as_str);
+    let parallelism = match (stated.parallelism, setting("parallelism.default")) {
+        (Some(stated), _) => stated,
+        (None, None) => 1,
+        (None, Some(text)) => text.parse().ok().filter(|p| *p > 0).ok_or_else(|| {
+            bad(&format!("flinkConfiguration: parallelism.default must be at least 1, found \"{text}\""))
+        })?,
+    };
+    let strategy = setting("restart-strategy.type").or_else(|| setting("restart-strategy"));
+    let restart = match strategy {
+        Some("none" | "off" | "disable") => RestartStrategy::None,
+        _ => RestartStrategy::OnContainerLoss,
+    };
+    let entry_class = stated.entry_class.clone().or_else(|| program.entry_classes.first().cloned());
+    Ok(JobSpec {
+        name: entry_class.clone().unwrap_or(program.file_name),
+        program: program.package,
+        jar_file: JAR_PATH.to_owned(),
+        class_path,
+        entry_class,
+        args: stated.program_args.clone().unwrap_or_default(),
+        parallelism,
+        savepoint_path: stated.savepoint_path.clone(),
+        restore_mode: stated.restore_mode,
+        allow_non_restored_state: stated.allow_non_restored_state.unwrap_or(false),
+        configuration,
+        restart,
+    })
+}
+
+/// The transaction. A registration that was lost meanwhile is waited for: it is this process's matter.
+async fn carry_admission(
+    front: &Front,
+    trigger: &TriggerId,
+    stated: StatedRequest,
+    spec: JobSpec,
+    hidden: bool,
+) -> Result<Admitted, ApiError> {
+    let job = stated.job_id.clone().unwrap_or_else(|| JobId::from_random(rand::random()));
+    let mut scope = Scope::run(trigger).and_job(&job).and_nodes().and_key(&UnitKey::new(&spec.program.unit));
+    for package in &spec.class_path {
+        scope = scope.and_key(&UnitKey::new(&package.unit));
+    }
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let session = front.session_soon().await?;
+        let wish = Admit {
+            trigger: trigger.clone(),
+            stated: stated.clone(),
+            job: job.clone(),
+            spec: spec.clone(),
+            dispatcher: session.me.clone(),
+            lease: session.lease,
+            hidden,
+            now_ms: now_ms(),
+        };
+        match carry_out(&*front.kv, &scope, |view| admit(view, &wish)).await {
+            Ok(done) => return Ok(done.answer),
+            Err(failure) if tries < SESSION_TRIES && is_session_lost(&failure) => {
+                front.session_changed(&session).await;
+            }
+            Err(failure) => {
+                let ask = format!("GET /run-async/{}", records::keys::encode_segment(trigger.as_str()));
+                let outcome = if is_unknown(&failure) { "unknown" } else { "refused" };
+                front.metrics.run(outcome);
+                return Err(of_failure(failure, &ask));
+            }
+        }
+    }
+}
+
+fn is_unknown(failure: &Failure) -> bool {
+    matches!(failure, Failure::Store(KvError::Unknown(_)))
+}
+
+/// This boot's registration or its lease is gone; nothing was written.
+fn is_session_lost(failure: &Failure) -> bool {
+    match failure {
+        Failure::Refused(refusal) => refusal.class == Class::Fenced,
+        Failure::Store(KvError::Rejected { code, .. }) => *code == crate::session::NOT_FOUND,
+        Failure::Store(_) | Failure::Contended => false,
+    }
+}
+
+/// A JAR that was uploaded for a request which another one had won, or which was refused, goes at once. After an
+/// unknown outcome it stays: if the run was not admitted, the reconciler sweeps it.
+async fn drop_loser(front: &Front, private: Option<PackageRef>, admitted: &Result<Admitted, ApiError>) {
+    let Some(mine) = private else { return };
+    let is_needed = match admitted {
+        Ok(admitted) => admitted.program.as_ref() == Some(&mine),
+        Err(ApiError::Refused(_)) => false,
+        Err(_) => true,
+    };
+    if is_needed {
+        return;
+    }
+    let dropped =
+        carry_out(&*front.kv, &Scope::package(&mine.unit), |view| sweep_private(view, &mine.unit)).await;
+    if let Err(failure) = dropped {
+        tracing::warn!(package = %mine.unit, %failure, "an upload nobody needs stays until the sweep");
+    }
+}
+
+fn bad(text: &str) -> RestError {
+    RestError::new(StatusCode::BAD_REQUEST, text)
+}
+
+/// Runs `work` to its end even if the client hangs up meanwhile.
+pub async fn detached<T: Send + 'static>(
+    work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    match tokio::spawn(work).await {
+        Ok(done) => done,
+        Err(error) => {
+            tracing::error!(%error, "a request's task died");
+            let text = "internal error: the request's task died; it may have been accepted";
+            Err(RestError::new(StatusCode::INTERNAL_SERVER_ERROR, text).into())
+        }
+    }
+}

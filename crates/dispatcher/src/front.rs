@@ -1,0 +1,135 @@
+//! What every handler works with: the store, the options, who this dispatcher is, the nodes.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use flink_rest::RestError;
+use meta_client::{Kv, KvError, Snapshot, Stored};
+use meta_types::{KeyRange, Op, OpReply, RangeRequest, Txn};
+use records::keys::NodeKey;
+use records::record::Node;
+use records::{Scope, View};
+use tokio::sync::watch;
+
+use crate::api_error::{self, ApiError};
+use crate::limits::{SESSION_WAIT, STORE_DEADLINE};
+use crate::metrics::FrontMetrics;
+use crate::node_client::NodeClient;
+use crate::options::DispatcherOptions;
+use crate::receive::Spool;
+use crate::retention::Retentions;
+use crate::session::Session;
+
+/// The dispatcher's shared parts; clones share them.
+#[derive(Clone)]
+pub struct Front {
+    /// The store.
+    pub kv: Arc<dyn Kv>,
+    /// The configuration.
+    pub options: Arc<DispatcherOptions>,
+    /// HOST:PORT of the REST front.
+    pub address: Arc<str>,
+    /// Who this dispatcher is in the store, while it is registered.
+    pub session: watch::Receiver<Option<Session>>,
+    /// The nodes.
+    pub nodes: NodeClient,
+    /// Where uploads wait.
+    pub spool: Spool,
+    /// Leases of what is over.
+    pub retentions: Arc<Retentions>,
+    /// Figures.
+    pub metrics: FrontMetrics,
+}
+
+/// Whether a read may be stale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// As of a moment after the request came.
+    Linearizable,
+    /// What the next replica has.
+    Stale,
+}
+
+impl Freshness {
+    /// What a request's query asks for.
+    pub fn of(query: &flink_rest::query::Query) -> Self {
+        if query.flag("stale") { Self::Stale } else { Self::Linearizable }
+    }
+}
+
+impl Front {
+    /// Reads a scope as of one revision.
+    pub async fn view(&self, scope: Scope, freshness: Freshness) -> Result<View, KvError> {
+        let serializable = freshness == Freshness::Stale;
+        let read = |range: &KeyRange| {
+            Op::Range(RangeRequest { range: range.clone(), serializable, ..RangeRequest::default() })
+        };
+        let txn = Txn { success: scope.ranges().iter().map(read).collect(), ..Txn::default() };
+        let reply = match tokio::time::timeout(STORE_DEADLINE, self.kv.txn(txn)).await {
+            Ok(reply) => reply?,
+            Err(_) => return Err(KvError::NotSent(format!("no answer within {STORE_DEADLINE:?}"))),
+        };
+        let kvs = reply.value.replies.into_iter().flat_map(|reply| match reply {
+            OpReply::Range(range) => range.kvs,
+            OpReply::Put(_) | OpReply::DeleteRange(_) => Vec::new(),
+        });
+        Ok(Snapshot::new(reply.revision, scope.ranges().to_vec(), kvs).into())
+    }
+
+    /// Reads a scope, linearizably.
+    pub async fn fresh(&self, scope: Scope) -> Result<View, KvError> {
+        self.view(scope, Freshness::Linearizable).await
+    }
+
+    /// Live server nodes in random order.
+    pub async fn live_servers(&self) -> Result<Vec<(String, Stored<Node>)>, ApiError> {
+        let view = self.fresh(Scope::nodes()).await?;
+        let mut servers: Vec<_> = view
+            .all::<NodeKey>()?
+            .into_iter()
+            .filter(|(_, node)| node.is_server())
+            .map(|(key, node)| (key.node, node))
+            .collect();
+        for i in (1..servers.len()).rev() {
+            servers.swap(i, rand::random_range(0..=i));
+        }
+        Ok(servers)
+    }
+
+    /// Who this dispatcher is; 503 while it is not registered.
+    pub fn session(&self) -> Result<Session, RestError> {
+        self.session.borrow().clone().ok_or_else(|| {
+            api_error::of_store(&KvError::NotSent("this dispatcher is not registered yet".to_owned()))
+        })
+    }
+
+    /// The same, waiting a little for a registration that is being made.
+    pub async fn session_soon(&self) -> Result<Session, RestError> {
+        let mut session = self.session.clone();
+        let _ = tokio::time::timeout(SESSION_WAIT, session.wait_for(Option::is_some)).await;
+        self.session()
+    }
+
+    /// Waits a little for another registration than this one.
+    pub async fn session_changed(&self, lost: &Session) {
+        let mut session = self.session.clone();
+        let is_other = |now: &Option<Session>| now.as_ref().is_some_and(|now| now != lost);
+        let _ = tokio::time::timeout(SESSION_WAIT, session.wait_for(is_other)).await;
+    }
+
+    /// Refuses when uploads and runs are turned off.
+    pub fn check_submit_enabled(&self) -> Result<(), RestError> {
+        if self.options.web_submit {
+            return Ok(());
+        }
+        Err(RestError::new(
+            http::StatusCode::FORBIDDEN,
+            "uploads and runs are turned off here; set web.submit.enable = true to turn them on",
+        ))
+    }
+}
+
+/// The wall clock, for records and answers only.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,183 @@
+//! `/icp`: packages. Creating goes to a random live node, which coordinates; the rest is records.
+
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use flink_rest::{RestError, respond};
+use http::{StatusCode, header};
+use records::keys::{NodeKey, encode_segment};
+use records::names::LATEST;
+use records::packages::{
+    PackageStatus, Remove, force_remove, node_packages, package_status, packages, remove as plan_remove,
+    resolve,
+};
+use records::{Scope, UnitId, carry_out};
+use serde_json::{Value, json};
+
+use crate::api_error::{self, ApiError};
+use crate::front::{Freshness, Front};
+use crate::jar_handlers::of_failure;
+use crate::request::query_of;
+
+/// Parameters that are passed on to the coordinator.
+const CREATE_PARAMETERS: &[&str] = &["nodes", "timeout_ms", "wait", "request_id"];
+
+/// `PUT /icp/:name/:version`: the body goes on to the coordinator as it comes.
+pub async fn create(
+    State(front): State<Front>,
+    Path((name, version)): Path<(String, String)>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    front.check_submit_enabled()?;
+    let unit = UnitId::new(&name, &version)?;
+    let query = query_of(&request)?;
+    let mut passed = "origin=icp".to_owned();
+    for (parameter, value) in query.iter() {
+        if !CREATE_PARAMETERS.contains(&parameter) {
+            return Err(unknown_parameter(parameter, CREATE_PARAMETERS).into());
+        }
+        passed.push_str(&format!("&{parameter}={}", encode_segment(value)));
+    }
+    let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let Some(content_type) =
+        content_type.filter(|text| text.starts_with("multipart/form-data")).map(str::to_owned)
+    else {
+        let text = "send the files as multipart/form-data; a part's file name is its path in the package";
+        return Err(RestError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into());
+    };
+    let address = reachable_server(&front).await?;
+    let sent = front.nodes.put_body(&address, &unit, &passed, &content_type, request.into_body()).await;
+    let answer = sent.map_err(|error| {
+        let ask = format!("{error}; it may go on: ask GET /icp/{}/{}", unit.name, unit.version);
+        RestError::new(StatusCode::BAD_GATEWAY, ask)
+    })?;
+    Ok(respond::json(answer.status, &answer.body))
+}
+
+/// A live server node that answers: a body can be sent only once.
+async fn reachable_server(front: &Front) -> Result<String, ApiError> {
+    let mut last = api_error::no_server_node();
+    for (_, node) in front.live_servers().await? {
+        let Some(address) = node.value.node_address else { continue };
+        match front.nodes.pass_get(&address, "/livez").await {
+            Ok(answer) if answer.status().is_success() => return Ok(address),
+            Ok(answer) => {
+                last = RestError::new(
+                    StatusCode::BAD_GATEWAY,
+                    format!("node {address} says {}", answer.status()),
+                )
+            }
+            Err(error) => last = error.into(),
+        }
+    }
+    Err(last.into())
+}
+
+fn unknown_parameter(name: &str, known: &[&str]) -> RestError {
+    let nearest = flink_rest::run_request::nearest(name, known);
+    let text = format!("unknown query parameter \"{name}\"; did you mean \"{nearest}\"?");
+    RestError::new(StatusCode::BAD_REQUEST, text)
+}
+
+/// `GET /icp`.
+pub async fn list(State(front): State<Front>, request: Request) -> Result<Response, ApiError> {
+    let view = front.view(Scope::packages(), Freshness::of(&query_of(&request)?)).await?;
+    Ok(respond::ok(&json!({ "packages": packages(&view)? })))
+}
+
+/// `GET /icp/:name`.
+pub async fn versions(
+    State(front): State<Front>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    records::names::check_name(&name)?;
+    let view = front.view(Scope::packages(), Freshness::of(&query_of(&request)?)).await?;
+    let found: Vec<PackageStatus> =
+        packages(&view)?.into_iter().filter(|package| package.name == name).collect();
+    if found.is_empty() {
+        return Err(RestError::new(StatusCode::NOT_FOUND, format!("there is no package {name}")).into());
+    }
+    Ok(respond::ok(&json!({ "packages": found })))
+}
+
+/// `GET /icp/:name/:version`.
+pub async fn status(
+    State(front): State<Front>,
+    Path((name, version)): Path<(String, String)>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let freshness = Freshness::of(&query_of(&request)?);
+    let unit = if version == LATEST {
+        let view = front.view(Scope::default().and_versions(&name), freshness).await?;
+        resolve(&view, &name)?.unit
+    } else {
+        UnitId::new(&name, &version)?
+    };
+    let view = front.view(Scope::package(&unit), freshness).await?;
+    Ok(respond::ok(&package_status(&view, &unit)?))
+}
+
+/// `DELETE /icp/:name/:version?mode=safe|force`: answers at once; `holders` says what a safe removal waits for.
+pub async fn remove(
+    State(front): State<Front>,
+    Path((name, version)): Path<(String, String)>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let unit = UnitId::new(&name, &version)?;
+    let query = query_of(&request)?;
+    let forced = match query.non_empty("mode") {
+        None | Some("safe") => false,
+        Some("force") => true,
+        Some(other) => {
+            let text = format!("mode: expected safe or force, found \"{other}\"");
+            return Err(RestError::new(StatusCode::BAD_REQUEST, text).into());
+        }
+    };
+    let reason = if forced { "forced by an operator" } else { "removed" };
+    let wish = Remove {
+        unit: unit.clone(),
+        op: query.non_empty("op").map(str::to_owned),
+        reason: reason.to_owned(),
+    };
+    let ask = format!("GET /icp/{name}/{version}");
+    let removal = if forced {
+        // A create that is forced away settles its request too.
+        let view = front.fresh(Scope::package(&unit)).await?;
+        let found = view.get(&records::keys::UnitKey::new(&unit))?;
+        let request = found.and_then(|found| found.value.request);
+        let scope = Scope::package(&unit).and_request(request.as_deref().unwrap_or_default());
+        carry_out(&*front.kv, &scope, |view| force_remove(view, &wish)).await
+    } else {
+        carry_out(&*front.kv, &Scope::package(&unit), |view| plan_remove(view, &wish)).await
+    };
+    let removal = removal.map_err(|failure| of_failure(failure, &ask))?.answer;
+    tracing::info!(package = %unit, forced, "package is being removed");
+    Ok(respond::ok(&json!({
+        "name": name, "version": version, "status": removal.state, "op": removal.op, "holders": removal.holders,
+    })))
+}
+
+/// `GET /nodes/:node/icp`: what the records say of a node, and what the node finds on its disk.
+pub async fn on_node(
+    State(front): State<Front>,
+    Path(node): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let view = front.view(Scope::packages(), Freshness::of(&query_of(&request)?)).await?;
+    let recorded = node_packages(&view, &node)?;
+    let alive = view.get(&NodeKey { node: node.clone() })?;
+    if alive.is_none() && recorded.is_empty() {
+        return Err(RestError::new(StatusCode::NOT_FOUND, format!("there is no node {node}")).into());
+    }
+    let address = alive.and_then(|node| node.value.node_address);
+    let (disk, disk_error) = match address {
+        None => (Value::Null, Some("the node is not alive".to_owned())),
+        Some(address) => match front.nodes.get_json(&address, "/packages").await {
+            Ok(disk) => (disk, None),
+            Err(error) => (Value::Null, Some(error.to_string())),
+        },
+    };
+    Ok(respond::ok(&json!({
+        "node": node, "packages": recorded, "disk": disk, "disk-error": disk_error,
+    })))
+}

@@ -1,0 +1,45 @@
+//! Every limit of the dispatcher in one place, with its reason.
+
+use std::time::Duration;
+
+/// A JSON body: a run's record holds what it states, and a store value is bounded.
+pub const MAX_JSON_BYTES: usize = 1 << 20;
+
+/// A text part of a multipart body, the JSON part included.
+pub const MAX_TEXT_PART_BYTES: usize = MAX_JSON_BYTES;
+
+/// Parts of one multipart body.
+pub const MAX_PARTS: usize = 64;
+
+/// An uploading client that sends nothing for so long is given up.
+pub const UPLOAD_IDLE: Duration = Duration::from_secs(60);
+
+/// One read or transaction of the store on behalf of a request, retries included.
+pub const STORE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A node that does not answer a connection for so long is skipped.
+pub const NODE_CONNECT: Duration = Duration::from_secs(3);
+
+/// A node that does not begin a small answer within so long is given up.
+pub const NODE_ANSWER: Duration = Duration::from_secs(5);
+
+/// A package's way to its nodes, from the first byte to READY.
+pub const DEPLOY_DEADLINE: Duration = Duration::from_secs(300);
+
+/// How long a request waits for this dispatcher's registration.
+pub const SESSION_WAIT: Duration = Duration::from_secs(5);
+
+/// How long `POST /jars/:jarid/run` waits for main() to make the job; the job goes on beyond it.
+pub const SYNC_RUN_WAIT: Duration = Duration::from_secs(600);
+
+/// How long a DELETE of a run waits for the kill before it answers 202.
+pub const CANCEL_WAIT: Duration = Duration::from_secs(20);
+
+/// A reconciler looks again after so long even if no watch woke it.
+pub const RECONCILE_EVERY: Duration = Duration::from_secs(2);
+
+/// A placed job that its node has not claimed for so long is placed again.
+pub const CLAIM_WITHIN: Duration = Duration::from_secs(2);
+
+/// Lines of job output sent to a client at once are read in pieces of this size.
+pub const LOG_PIECE_BYTES: u64 = 1 << 20;

@@ -1,0 +1,171 @@
+//! A client of the node API: a package goes to the node that becomes its deploy coordinator, output comes back.
+
+use axum::body::Body;
+use flink_rest::RestError;
+use futures_util::TryStreamExt;
+use http::{HeaderName, StatusCode, header};
+use records::UnitId;
+use serde_json::Value;
+use thiserror::Error;
+use tokio_util::io::ReaderStream;
+
+use crate::limits::{DEPLOY_DEADLINE, NODE_ANSWER, NODE_CONNECT};
+use crate::receive::SpooledFile;
+
+/// Why a node gave no answer.
+#[derive(Debug, Error)]
+pub enum NodeError {
+    /// It was never reached: nothing happened there, another node may be asked.
+    #[error("{address} cannot be reached: {why}")]
+    NotReached {
+        /// Its address.
+        address: String,
+        /// What happened.
+        why: String,
+    },
+    /// The connection broke: it may go on there.
+    #[error("{address} gave no answer: {why}")]
+    Lost {
+        /// Its address.
+        address: String,
+        /// What happened.
+        why: String,
+    },
+}
+
+impl From<NodeError> for RestError {
+    fn from(error: NodeError) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, format!("node {error}; try again"))
+    }
+}
+
+/// A node's answer.
+#[derive(Debug)]
+pub struct NodeAnswer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its body.
+    pub body: Value,
+}
+
+/// How a package is to be deployed, as the query of the node API.
+#[derive(Debug, Clone)]
+pub struct Deploy {
+    /// `icp`, `jar` or `private`.
+    pub origin: &'static str,
+    /// Number of nodes that must hold it.
+    pub copies: usize,
+}
+
+/// The client; clones share its connections.
+#[derive(Debug, Clone)]
+pub struct NodeClient {
+    http: reqwest::Client,
+}
+
+impl NodeClient {
+    /// A client without proxies, which would hide the nodes.
+    pub fn new() -> Result<Self, reqwest::Error> {
+        let http = reqwest::Client::builder().connect_timeout(NODE_CONNECT).no_proxy().build()?;
+        Ok(Self { http })
+    }
+
+    /// Makes the node the coordinator of a package that consists of one file.
+    pub async fn put_file(
+        &self,
+        address: &str,
+        unit: &UnitId,
+        deploy: &Deploy,
+        file: &SpooledFile,
+        path: &str,
+    ) -> Result<NodeAnswer, NodeError> {
+        let lost = |why: String| NodeError::Lost { address: address.to_owned(), why };
+        let opened = tokio::fs::File::open(file.path()).await.map_err(|e| lost(e.to_string()))?;
+        let body = reqwest::Body::wrap_stream(ReaderStream::new(opened));
+        let part = reqwest::multipart::Part::stream_with_length(body, file.bytes).file_name(path.to_owned());
+        let form = reqwest::multipart::Form::new().part("file", part);
+        let Deploy { origin, copies } = deploy;
+        let timeout_ms = DEPLOY_DEADLINE.as_millis();
+        let url =
+            format!("{}?origin={origin}&copies={copies}&timeout_ms={timeout_ms}", package_url(address, unit));
+        let request = self.http.put(url).multipart(form).timeout(DEPLOY_DEADLINE);
+        answer(address, request).await
+    }
+
+    /// Passes a caller's own body on to the node that is to coordinate.
+    pub async fn put_body(
+        &self,
+        address: &str,
+        unit: &UnitId,
+        query: &str,
+        content_type: &str,
+        body: Body,
+    ) -> Result<NodeAnswer, NodeError> {
+        let url = format!("{}?{query}", package_url(address, unit));
+        let body = reqwest::Body::wrap_stream(body.into_data_stream());
+        let request = self.http.put(url).header(header::CONTENT_TYPE, content_type).body(body);
+        answer(address, request.timeout(DEPLOY_DEADLINE * 2)).await
+    }
+
+    /// A small JSON answer.
+    pub async fn get_json(&self, address: &str, path: &str) -> Result<Value, NodeError> {
+        let request = self.http.get(format!("http://{address}{path}")).timeout(NODE_ANSWER);
+        let answer = answer(address, request).await?;
+        if answer.status.is_success() {
+            return Ok(answer.body);
+        }
+        Err(NodeError::Lost { address: address.to_owned(), why: format!("it says {}", answer.status) })
+    }
+
+    /// Passes a node's answer to a GET on as it comes.
+    pub async fn pass_get(
+        &self,
+        address: &str,
+        path_and_query: &str,
+    ) -> Result<axum::response::Response, NodeError> {
+        let sent = self.http.get(format!("http://{address}{path_and_query}")).send();
+        let response = match tokio::time::timeout(NODE_ANSWER, sent).await {
+            Ok(sent) => sent.map_err(|error| classify(address, &error))?,
+            Err(_) => {
+                let why = format!("nothing within {NODE_ANSWER:?}");
+                return Err(NodeError::Lost { address: address.to_owned(), why });
+            }
+        };
+        let mut passed = axum::response::Response::new(Body::empty());
+        *passed.status_mut() = response.status();
+        for name in PASSED_HEADERS {
+            if let Some(value) = response.headers().get(&name) {
+                passed.headers_mut().insert(name, value.clone());
+            }
+        }
+        *passed.body_mut() = Body::from_stream(response.bytes_stream().map_err(std::io::Error::other));
+        Ok(passed)
+    }
+}
+
+const PASSED_HEADERS: [HeaderName; 3] =
+    [header::CONTENT_TYPE, header::CONTENT_LENGTH, HeaderName::from_static("x-log-size")];
+
+fn package_url(address: &str, unit: &UnitId) -> String {
+    let (name, version) =
+        (records::keys::encode_segment(&unit.name), records::keys::encode_segment(&unit.version));
+    format!("http://{address}/packages/{name}/{version}")
+}
+
+async fn answer(address: &str, request: reqwest::RequestBuilder) -> Result<NodeAnswer, NodeError> {
+    let response = request.send().await.map_err(|error| classify(address, &error))?;
+    let status = response.status();
+    let text = response.text().await.map_err(|error| classify(address, &error))?;
+    Ok(NodeAnswer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) })
+}
+
+fn classify(address: &str, error: &reqwest::Error) -> NodeError {
+    let mut why = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        why = inner.to_string();
+        source = inner.source();
+    }
+    let address = address.to_owned();
+    if error.is_connect() { NodeError::NotReached { address, why } } else { NodeError::Lost { address, why } }
+}

@@ -1,0 +1,63 @@
+//! What a dispatcher can be told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use process_kit::ByteSize;
+
+process_kit::config! {
+    /// Configuration of a dispatcher.
+    pub struct DispatcherOptions {
+        /// Name of this dispatcher, unique among dispatchers and JobMaster processes.
+        "node.name" => node_name: String = "dispatcher-1".to_owned(),
+        /// Client addresses of the metastore's replicas, HOST:PORT.
+        "store.endpoints" => store_endpoints: Vec<String> = vec!["127.0.0.1:2379".to_owned()],
+        /// Where the REST front listens.
+        "listen.rest" => listen_rest: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8081)),
+        /// HOST:PORT under which others reach the REST front; empty = what it listens on.
+        "advertise.rest" => advertise_rest: String = String::new(),
+        /// true: jobs run in JobMaster processes of their own, this process only places them.
+        /// false: this process runs JobMasters itself. Use one value on all dispatchers.
+        "jobmanager.jobmaster.single.enable" => single_enable: bool = false,
+        /// How much parallelism the JobMasters of this process take while single.enable is false; 0 = the cores.
+        "dispatcher.slots" => slots: u32 = 0,
+        /// false turns upload, run and delete of JARs and runs off (403).
+        "web.submit.enable" => web_submit: bool = true,
+        /// Largest JAR taken.
+        "web.upload.max-bytes" => upload_max_bytes: ByteSize = ByteSize(1 << 30),
+        /// Where uploads wait for a node to take them; empty = below the system's temporary directory.
+        "web.tmpdir" => web_tmpdir: PathBuf = PathBuf::new(),
+        /// How long a dead node's packages and a dead coordinator's operation wait before they are given up.
+        "icp.grace" => icp_grace: Duration = Duration::from_secs(60),
+        /// Lease of this process: what it drives is taken over by another dispatcher after so long.
+        "node.lease" => lease: Duration = Duration::from_secs(15),
+        /// How long a completed run can be asked for.
+        "run.retention" => run_retention: Duration = Duration::from_secs(24 * 3600),
+        /// How long the triggerId of a completed or deleted run is remembered.
+        "run.token-retention" => token_retention: Duration = Duration::from_secs(7 * 24 * 3600),
+        /// How long a finished job can be asked for.
+        "job.retention" => job_retention: Duration = Duration::from_secs(7 * 24 * 3600),
+        /// true: the REST front may listen on other addresses than loopback, without TLS or authentication.
+        "security.insecure" => insecure: bool = false,
+    }
+}
+
+impl DispatcherOptions {
+    /// The spool directory.
+    pub fn spool_directory(&self) -> PathBuf {
+        if self.web_tmpdir.as_os_str().is_empty() {
+            std::env::temp_dir().join(format!("metastore-upload-{}", self.node_name))
+        } else {
+            self.web_tmpdir.clone()
+        }
+    }
+
+    /// Slots of the JobMasters hosted here.
+    pub fn hosted_slots(&self) -> u32 {
+        match self.slots {
+            0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+            slots => slots,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What packages leave behind when processes die: creates of lost coordinators, rows of dead nodes, packages nobody
+//! came for, removals nobody finished. Every dispatcher looks; the guards make repeats harmless.
+//!
+//! A grace is counted by this process's own clock from the moment it first saw the situation, so clocks of other
+//! machines do not matter; a new dispatcher starts to count anew.
+
+use std::collections::HashMap;
+use std::collections::HashSet;
+
+use meta_client::TypedKey;
+use meta_types::{KeyRange, Revision};
+use records::keys::{CopyKey, JarKey, NodeKey, PinKey, UnitKey, UseKey, below};
+use records::packages::{
+    JAR_UNIT_PREFIX, coordinator_lost, dead_copy, finish, sweep_orphan_jar, sweep_private,
+};
+use records::record::{Unit, UnitOrigin, UnitState};
+use records::{Failure, Plan, Refusal, Scope, UnitId, View, carry_out, nodes};
+use tokio::time::Instant;
+
+use crate::api_error::ApiError;
+use crate::front::Front;
+use crate::jar_handlers::of_failure;
+use crate::reconcile::Reconciler;
+
+/// The reconciler.
+pub struct PackageReconciler {
+    front: Front,
+    seen: HashMap<Due, Instant>,
+}
+
+/// Something that waits for its grace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Due {
+    /// A create whose coordinator, this boot of it, is gone.
+    Create { unit: UnitId, op: String, incarnation: Revision },
+    /// A row of a node that is not alive.
+    Row { unit: UnitId, node: String, incarnation: Revision },
+    /// A package that nothing refers to.
+    Unreferenced { unit: UnitId, op: String },
+}
+
+impl PackageReconciler {
+    /// A reconciler that has seen nothing yet.
+    pub fn new(front: Front) -> Self {
+        Self { front, seen: HashMap::new() }
+    }
+
+    /// What waits for a grace now.
+    fn waiting(view: &View) -> Result<Vec<Due>, Refusal> {
+        let mut due = Vec::new();
+        for (key, unit) in view.all::<UnitKey>()? {
+            if unit.state == UnitState::Creating && !nodes::is_alive(view, &unit.coordinator)? {
+                let incarnation = unit.coordinator.incarnation;
+                due.push(Due::Create { unit: key.unit, op: unit.value.op, incarnation });
+            } else if unit.state == UnitState::Ready && is_unreferenced(view, &key.unit, &unit)? {
+                due.push(Due::Unreferenced { unit: key.unit, op: unit.value.op });
+            }
+        }
+        for (key, copy) in view.all::<CopyKey>()? {
+            if nodes::current(view, &key.node)?.is_none() {
+                due.push(Due::Row { unit: key.unit, node: key.node, incarnation: copy.incarnation });
+            }
+        }
+        Ok(due)
+    }
+
+    /// Those whose grace is over; forgets what is no longer waiting.
+    fn ripe(&mut self, waiting: Vec<Due>) -> Vec<Due> {
+        let now = Instant::now();
+        let current: HashSet<&Due> = waiting.iter().collect();
+        self.seen.retain(|due, _| current.contains(due));
+        let grace = self.front.options.icp_grace;
+        let mut ripe = Vec::new();
+        for due in waiting {
+            let since = *self.seen.entry(due.clone()).or_insert(now);
+            if now.duration_since(since) >= grace {
+                ripe.push(due);
+            }
+        }
+        ripe
+    }
+
+    async fn settle(&self, due: &Due) -> Result<bool, ApiError> {
+        tracing::info!(?due, "settling what was left behind");
+        match due {
+            Due::Create { unit, op, .. } => {
+                let scope = self.with_request(unit).await?;
+                self.carry(&scope, |view| coordinator_lost(view, unit, op)).await
+            }
+            Due::Row { unit, node, .. } => {
+                self.carry(&Scope::package(unit), |view| dead_copy(view, unit, node)).await
+            }
+            Due::Unreferenced { unit, .. } => {
+                let scope = Scope::package(unit).and_all::<JarKey>();
+                self.carry(&scope, |view| match view.get(&UnitKey::new(unit))?.map(|found| found.origin) {
+                    Some(UnitOrigin::Private) => sweep_private(view, unit),
+                    _ => sweep_orphan_jar(view, unit),
+                })
+                .await
+            }
+        }
+    }
+
+    async fn with_request(&self, unit: &UnitId) -> Result<Scope, ApiError> {
+        let view = self.front.fresh(Scope::package(unit)).await?;
+        let request = view.get(&UnitKey::new(unit))?.and_then(|found| found.value.request);
+        let scope = Scope::package(unit);
+        Ok(match request {
+            Some(request) => scope.and_request(&request),
+            None => scope,
+        })
+    }
+
+    /// Carries a plan out; a refusal means that the situation is another by now.
+    async fn carry(
+        &self,
+        scope: &Scope,
+        planner: impl Fn(&View) -> Result<Plan<()>, Refusal> + Send + Sync,
+    ) -> Result<bool, ApiError> {
+        match carry_out(&*self.front.kv, scope, planner).await {
+            Ok(done) => Ok(done.wrote),
+            Err(Failure::Refused(refusal)) => {
+                tracing::debug!(%refusal, "nothing to do");
+                Ok(false)
+            }
+            Err(failure) => Err(of_failure(failure, "the package's status")),
+        }
+    }
+
+    async fn finish_removals(&self, view: &View) -> Result<usize, ApiError> {
+        let mut done = 0;
+        for (key, found) in view.all::<UnitKey>()? {
+            if found.state < UnitState::Removing || is_held(view, &key.unit)? {
+                continue;
+            }
+            let scope = Scope::package(&key.unit);
+            let scope = match &found.manifest {
+                Some(digest) => scope.and_manifest(digest),
+                None => scope,
+            };
+            done += usize::from(self.carry(&scope, |view| finish(view, &key.unit, &found.op)).await?);
+        }
+        Ok(done)
+    }
+}
+
+/// True if a copy, a pin or a use is left.
+fn is_held(view: &View, unit: &UnitId) -> Result<bool, Refusal> {
+    for prefix in [CopyKey::PREFIX, PinKey::PREFIX, UseKey::PREFIX] {
+        if view.count(&below(prefix, unit))? > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A private package that no job pins, an uploaded JAR that no id names.
+fn is_unreferenced(view: &View, unit: &UnitId, found: &Unit) -> Result<bool, Refusal> {
+    match found.origin {
+        UnitOrigin::Private => Ok(view.count(&below(PinKey::PREFIX, unit))? == 0),
+        UnitOrigin::Jar => match unit.name.strip_prefix(JAR_UNIT_PREFIX) {
+            Some(uuid) => Ok(view.count(&format!("{}{uuid}_", JarKey::PREFIX))? == 0),
+            None => Ok(false),
+        },
+        UnitOrigin::Icp | UnitOrigin::Register => Ok(false),
+    }
+}
+
+impl Reconciler for PackageReconciler {
+    const NAME: &'static str = "packages";
+
+    fn wakes(&self) -> Vec<KeyRange> {
+        vec![KeyRange::prefix("/icp/"), KeyRange::prefix(NodeKey::PREFIX)]
+    }
+
+    async fn round(&mut self) -> Result<usize, ApiError> {
+        let view = self.front.fresh(Scope::packages().and_all::<JarKey>()).await?;
+        let mut done = self.finish_removals(&view).await?;
+        for due in self.ripe(Self::waiting(&view)?) {
+            done += usize::from(self.settle(&due).await?);
+        }
+        Ok(done)
+    }
+}

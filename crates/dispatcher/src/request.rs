@@ -1,0 +1,60 @@
+//! The small parts of a request that handlers look at: query, path parameters, the raw path.
+
+use axum::extract::{Path, Request};
+use axum::response::{IntoResponse, Response};
+use flink_rest::path::RawPath;
+use flink_rest::query::Query;
+use flink_rest::{RestError, job_id};
+use http::{Method, request::Parts};
+use records::JobId;
+
+use crate::front::Freshness;
+
+/// The query of a request.
+pub fn query_of(request: &Request) -> Result<Query, RestError> {
+    Query::parse(request.uri().query())
+}
+
+/// Whether the request's answer may be stale.
+pub fn freshness_of(request: &Request) -> Result<Freshness, RestError> {
+    Ok(Freshness::of(&query_of(request)?))
+}
+
+/// A job id in a path, or Flink's refusal.
+pub fn job_id_in_path(text: &str) -> Result<JobId, RestError> {
+    let id = job_id::parse(text).ok_or_else(|| RestError::bad_path_parameter("jobid", text))?;
+    id.parse().map_err(|_| RestError::bad_path_parameter("jobid", text))
+}
+
+/// A jar id in a path. One with a slash in it is, to Flink, another route.
+pub fn jar_id_in_path(
+    Path(jar_id): Path<String>,
+    raw: &RawPath,
+    method: &Method,
+) -> Result<String, RestError> {
+    if jar_id.contains('/') {
+        return Err(no_route(method, &raw.0));
+    }
+    Ok(jar_id)
+}
+
+/// The path as the client sent it.
+pub fn raw_path(request: &Request) -> RawPath {
+    let sent = request.extensions().get::<RawPath>().cloned();
+    sent.unwrap_or_else(|| RawPath(request.uri().path().to_owned()))
+}
+
+/// Flink's 404 for a method and a path that no handler has.
+pub fn no_route(method: &Method, raw: &str) -> RestError {
+    if method == Method::GET { RestError::no_such_file(raw) } else { RestError::no_route(raw) }
+}
+
+/// The router's fallback.
+pub async fn fallback(request: Request) -> Response {
+    no_route(request.method(), &raw_path(&request).0).into_response()
+}
+
+/// A header as text.
+pub fn header_of<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
+    parts.headers.get(name).and_then(|value| value.to_str().ok())
+}
