@@ -1,7 +1,7 @@
 //! A disk in memory that behaves as badly as a real one may: unsynced writes are lost sector by sector, unsynced
 //! names are lost one by one, syncs fail, space runs out, power goes at a chosen operation. All chance is a seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ struct State {
     names: BTreeMap<PathBuf, u64>,
     durable_names: BTreeMap<PathBuf, u64>,
     unsynced_names: Vec<NameChange>,
-    dirs: BTreeMap<PathBuf, ()>,
-    locks: BTreeMap<PathBuf, ()>,
+    dirs: BTreeSet<PathBuf>,
+    locks: BTreeSet<PathBuf>,
     next_inode: u64,
     faults: MemDiskFaults,
     operations: u64,
@@ -157,16 +157,21 @@ impl MemDisk {
     /// Puts a durable file there, for tests that damage one.
     pub fn put(&self, path: &Path, bytes: Vec<u8>) {
         let mut state = self.0.lock();
-        let inode = state.next_inode;
-        state.next_inode += 1;
+        let inode = match state.names.get(path) {
+            Some(inode) => *inode,
+            None => state.new_inode(),
+        };
         state.inodes.insert(inode, Inode { now: bytes.clone(), durable: bytes, unsynced: Vec::new() });
         state.names.insert(path.to_owned(), inode);
         state.durable_names.insert(path.to_owned(), inode);
-        let mut dir = path.parent();
-        while let Some(d) = dir {
-            state.dirs.insert(d.to_owned(), ());
-            dir = d.parent();
-        }
+        state.add_dir(path.parent());
+    }
+
+    /// Removes a file for good, for tests that lose one.
+    pub fn lose(&self, path: &Path) {
+        let mut state = self.0.lock();
+        state.names.remove(path);
+        state.durable_names.remove(path);
     }
 
     fn change_names(&self, make: impl FnOnce(&mut State) -> io::Result<NameChange>) -> io::Result<()> {
@@ -254,6 +259,20 @@ fn overwrite(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 }
 
 impl State {
+    fn new_inode(&mut self) -> u64 {
+        let inode = self.next_inode;
+        self.next_inode += 1;
+        self.inodes.insert(inode, Inode::default());
+        inode
+    }
+
+    fn add_dir(&mut self, mut dir: Option<&Path>) {
+        while let Some(d) = dir {
+            self.dirs.insert(d.to_owned());
+            dir = d.parent();
+        }
+    }
+
     /// Counts an operation; Ok(true) when the power goes during this one.
     fn begin_operation(&mut self) -> io::Result<bool> {
         if self.powered_off {
@@ -302,12 +321,10 @@ impl Disk for MemDisk {
                 if state.names.contains_key(path) {
                     return Err(io::ErrorKind::AlreadyExists.into());
                 }
-                if !path.parent().is_some_and(|dir| state.dirs.contains_key(dir)) {
+                if !path.parent().is_some_and(|dir| state.dirs.contains(dir)) {
                     return Err(io::ErrorKind::NotFound.into());
                 }
-                let inode = state.next_inode;
-                state.next_inode += 1;
-                state.inodes.insert(inode, Inode::default());
+                let inode = state.new_inode();
                 Ok(NameChange::Link(path.to_owned(), inode))
             })?;
         }
@@ -318,7 +335,7 @@ impl Disk for MemDisk {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let state = self.0.lock();
-        if !state.dirs.contains_key(dir) {
+        if !state.dirs.contains(dir) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let inside = state.names.keys().filter(|path| path.parent() == Some(dir));
@@ -326,12 +343,7 @@ impl Disk for MemDisk {
     }
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        let mut state = self.0.lock();
-        let mut dir = Some(dir);
-        while let Some(d) = dir {
-            state.dirs.insert(d.to_owned(), ());
-            dir = d.parent();
-        }
+        self.0.lock().add_dir(Some(dir));
         Ok(())
     }
 
@@ -365,7 +377,7 @@ impl Disk for MemDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>> {
-        if self.0.lock().locks.insert(path.to_owned(), ()).is_some() {
+        if !self.0.lock().locks.insert(path.to_owned()) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(Box::new(MemLock { disk: Arc::clone(&self.0), path: path.to_owned() }))

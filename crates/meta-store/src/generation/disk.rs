@@ -201,6 +201,10 @@ impl Generations for DiskGenerations {
         let names = self.disk.list(&self.dir).map_err(failed)?;
         let number = numbers(&names).first().map_or(1, |newest| newest + 1);
         let building = self.dir.join(name_of(number) + BUILDING);
+        match self.disk.remove_file(&building) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+            _ => {}
+        }
         let built = self.build_at(&building, number, (position, extra), records);
         if built.is_err() {
             // The first error is the one to tell; what stays is removed at the next start.

@@ -1,0 +1,1 @@
+//! Old bytes load for ever, and today's writer still writes them.
