@@ -15,6 +15,7 @@ use crate::front::Front;
 use crate::job_master_dispatcher::{self, HostError};
 use crate::job_master_primary_dispatcher::JobMasterPrimaryDispatcher;
 use crate::metrics::FrontMetrics;
+use crate::mirror;
 use crate::node_client::NodeClient;
 use crate::options::DispatcherOptions;
 use crate::package_reconciler::PackageReconciler;
@@ -132,12 +133,13 @@ fn front(
 }
 
 fn spawn_reconcilers(front: &Front, shutdown: &Shutdown) {
+    let views = mirror::start(front.kv.clone(), shutdown);
     let runs = RunReconciler::new(front.clone());
-    shutdown.spawn("run reconciler", reconcile::run(front.clone(), runs, shutdown.clone()));
+    shutdown.spawn("run reconciler", reconcile::run(front.clone(), runs, views.clone(), shutdown.clone()));
     let placement = JobMasterPrimaryDispatcher::new(front.clone());
-    shutdown.spawn("placement", reconcile::run(front.clone(), placement, shutdown.clone()));
+    shutdown.spawn("placement", reconcile::run(front.clone(), placement, views.clone(), shutdown.clone()));
     let packages = PackageReconciler::new(front.clone());
-    shutdown.spawn("package reconciler", reconcile::run(front.clone(), packages, shutdown.clone()));
+    shutdown.spawn("package reconciler", reconcile::run(front.clone(), packages, views, shutdown.clone()));
 }
 
 /// `/readyz` says no while the dispatcher is not registered: it could take no run.

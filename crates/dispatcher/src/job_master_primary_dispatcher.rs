@@ -6,12 +6,10 @@
 
 use std::collections::HashMap;
 
-use meta_client::{Commit, Stored, TypedKey, commit};
-use meta_types::KeyRange;
+use meta_client::{Commit, Stored, commit};
 use records::jobs::{Drive, Driven, NodeSlots, drive_among, free_slots, ownerless};
-use records::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeDrainKey, NodeKey};
 use records::record::{Job, NodeRef};
-use records::{JobId, Scope, View};
+use records::{JobId, View};
 use tokio::time::Instant;
 
 use crate::api_error::ApiError;
@@ -114,21 +112,13 @@ fn take(slots: &mut Slots, job: &Job, node: &NodeRef) {
 impl Reconciler for JobMasterPrimaryDispatcher {
     const NAME: &'static str = "placement";
 
-    fn wakes(&self) -> Vec<KeyRange> {
-        [JobKey::PREFIX, JobOwnerKey::PREFIX, JobCancelKey::PREFIX, NodeKey::PREFIX, NodeDrainKey::PREFIX]
-            .into_iter()
-            .map(KeyRange::prefix)
-            .collect()
-    }
-
-    async fn round(&mut self) -> Result<usize, ApiError> {
-        let view = self.front.fresh(Scope::jobs()).await?;
-        let jobs = ownerless(&view)?;
+    async fn round(&mut self, view: &View) -> Result<usize, ApiError> {
+        let jobs = ownerless(view)?;
         self.forget(&jobs);
-        let mut slots = free_slots(&view, None)?;
+        let mut slots = free_slots(view, None)?;
         let mut done = 0;
         for (id, job) in &jobs {
-            done += self.drive_one(&view, &mut slots, id, job).await?;
+            done += self.drive_one(view, &mut slots, id, job).await?;
         }
         Ok(done)
     }

@@ -21,6 +21,7 @@ pub mod limits;
 pub mod list_jar_run_async_handler;
 pub mod log_handlers;
 pub mod metrics;
+pub mod mirror;
 pub mod node_client;
 pub mod options;
 pub mod package_reconciler;

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::collections::HashSet;
 
 use meta_client::TypedKey;
-use meta_types::{KeyRange, Revision};
-use records::keys::{CopyKey, JarKey, NodeKey, PinKey, UnitKey, UseKey, below};
+use meta_types::Revision;
+use records::keys::{CopyKey, JarKey, PinKey, UnitKey, UseKey, below};
 use records::packages::{
     JAR_UNIT_PREFIX, coordinator_lost, dead_copy, finish, sweep_orphan_jar, sweep_private,
 };
@@ -169,14 +169,9 @@ fn is_unreferenced(view: &View, unit: &UnitId, found: &Unit) -> Result<bool, Ref
 impl Reconciler for PackageReconciler {
     const NAME: &'static str = "packages";
 
-    fn wakes(&self) -> Vec<KeyRange> {
-        vec![KeyRange::prefix("/icp/"), KeyRange::prefix(NodeKey::PREFIX)]
-    }
-
-    async fn round(&mut self) -> Result<usize, ApiError> {
-        let view = self.front.fresh(Scope::packages().and_all::<JarKey>()).await?;
-        let mut done = self.finish_removals(&view).await?;
-        for due in self.ripe(Self::waiting(&view)?) {
+    async fn round(&mut self, view: &View) -> Result<usize, ApiError> {
+        let mut done = self.finish_removals(view).await?;
+        for due in self.ripe(Self::waiting(view)?) {
             done += usize::from(self.settle(&due).await?);
         }
         Ok(done)

@@ -3,11 +3,10 @@
 //! off dispatcher drove becomes an orphan by itself.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use meta_client::{Commit, TypedKey, commit};
-use meta_types::{KeyRange, Revision};
-use records::keys::{JobKey, JobOwnerKey, RunKey, RunOwnerKey};
+use meta_client::{Commit, commit};
+use meta_types::Revision;
 use records::runs::{Advance, adopt, advance, mine, orphans, would_complete};
-use records::{Plan, Refusal, Scope, TriggerId, View};
+use records::{Plan, Refusal, TriggerId, View};
 
 use crate::api_error::ApiError;
 use crate::front::{Front, now_ms};
@@ -97,23 +96,10 @@ impl RunReconciler {
 impl Reconciler for RunReconciler {
     const NAME: &'static str = "runs";
 
-    fn wakes(&self) -> Vec<KeyRange> {
-        [RunKey::PREFIX, RunOwnerKey::PREFIX, JobKey::PREFIX, JobOwnerKey::PREFIX]
-            .into_iter()
-            .map(KeyRange::prefix)
-            .collect()
-    }
-
-    async fn round(&mut self) -> Result<usize, ApiError> {
+    async fn round(&mut self, view: &View) -> Result<usize, ApiError> {
         let Some(session) = self.front.session.borrow().clone() else { return Ok(0) };
-        let view = self.front.fresh(scope()).await?;
-        let adopted = self.adopt_orphans(&view, &session).await?;
-        let advanced = self.advance_mine(&view, &session).await?;
+        let adopted = self.adopt_orphans(view, &session).await?;
+        let advanced = self.advance_mine(view, &session).await?;
         Ok(adopted + advanced)
     }
-}
-
-/// Runs and their owners and tokens, jobs and theirs, and the live nodes that adopting is guarded by.
-fn scope() -> Scope {
-    Scope::jobs().and_all::<RunKey>().and_all::<RunOwnerKey>().and_all::<records::keys::RunTokenKey>()
 }
