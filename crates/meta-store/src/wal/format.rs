@@ -277,8 +277,10 @@ impl Place {
     }
 
     fn header_crc(self, offset: usize, header: &[u8]) -> u32 {
-        let crc = crc32c::crc32c_append(self.0, &(offset as u64).to_le_bytes());
-        crc32c::crc32c_append(crc, header)
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&(offset as u64).to_le_bytes());
+        bytes[8..].copy_from_slice(header);
+        crc32c::crc32c_append(self.0, &bytes)
     }
 }
 

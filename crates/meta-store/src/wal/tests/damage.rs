@@ -35,29 +35,59 @@ fn written_end(bytes: &[u8]) -> usize {
     (bytes.iter().rposition(|b| *b != 0).unwrap() + 1).next_multiple_of(8)
 }
 
-/// Flips every bit of every file in turn. Returns how many opens were refused, complete, and one record short.
-fn flip_every_bit(disk: &MemDisk, whole: &Model, segment_bytes: u64) -> (usize, usize, usize) {
-    let (mut refused, mut complete, mut short) = (0, 0, 0);
+/// Opens refused, complete, and one record short.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Opens {
+    refused: usize,
+    complete: usize,
+    short: usize,
+}
+
+impl std::iter::Sum for Opens {
+    fn sum<I: Iterator<Item = Self>>(opens: I) -> Self {
+        opens.fold(Self::default(), |a, b| Self {
+            refused: a.refused + b.refused,
+            complete: a.complete + b.complete,
+            short: a.short + b.short,
+        })
+    }
+}
+
+/// Flips every bit of every file in turn, on a few threads, each with a disk of its own.
+fn flip_every_bit(disk: &MemDisk, whole: &Model, segment_bytes: u64) -> Opens {
+    const THREADS: usize = 4;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let disk = disk.crash(0);
+                scope.spawn(move || flip_bits(&disk, whole, segment_bytes, thread, THREADS))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    })
+}
+
+fn flip_bits(disk: &MemDisk, whole: &Model, segment_bytes: u64, from: usize, step: usize) -> Opens {
+    let mut opens = Opens::default();
     let files = files(disk);
     let last_file = files.len() - 1;
     for (number, (path, good)) in files.iter().enumerate() {
-        let last_record = written_end(good) - TINY_RECORD_BYTES;
-        for bit in 0..good.len() * 8 {
+        let last_record = written_end(good) - TINY_RECORD_BYTES..written_end(good);
+        for bit in (from..good.len() * 8).step_by(step) {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             disk.put(path, bad);
             match open(disk, tiny(segment_bytes)) {
-                Err(WalError::Damaged { .. }) => refused += 1,
+                Err(WalError::Damaged { .. }) => opens.refused += 1,
                 Err(e) => panic!("bit {bit} of {}: {e}", path.display()),
                 Ok((wal, _)) => {
-                    let in_last =
-                        number == last_file && (last_record..written_end(good)).contains(&(bit / 8));
+                    let in_last = number == last_file && last_record.contains(&(bit / 8));
                     let mut expected = whole.clone();
                     if in_last && wal.last() != whole.entries.values().next_back().map(|e| e.position) {
                         expected.entries.pop_last();
-                        short += 1;
+                        opens.short += 1;
                     } else {
-                        complete += 1;
+                        opens.complete += 1;
                     }
                     assert_eq!(Model::of(&wal), expected, "bit {bit} of {}", path.display());
                 }
@@ -65,7 +95,7 @@ fn flip_every_bit(disk: &MemDisk, whole: &Model, segment_bytes: u64) -> (usize, 
         }
         disk.put(path, good.clone());
     }
-    (refused, complete, short)
+    opens
 }
 
 #[test]
@@ -73,7 +103,7 @@ fn every_bit_of_a_thousand_synced_records() {
     let size = (format::SEGMENT_HEADER_BYTES + 1000 * TINY_RECORD_BYTES) as u64 + 64;
     let (disk, whole) = tiny_log(1000, 1, size);
     assert_eq!(files(&disk).len(), 1);
-    let (refused, complete, short) = flip_every_bit(&disk, &whole, size);
+    let Opens { refused, complete, short } = flip_every_bit(&disk, &whole, size);
     assert_eq!(short, TINY_RECORD_BYTES * 8, "only the last record, any bit of it");
     assert_eq!(complete, 64 * 8, "the zeros behind");
     assert_eq!(refused, (size as usize - 64 - TINY_RECORD_BYTES) * 8);
@@ -82,7 +112,7 @@ fn every_bit_of_a_thousand_synced_records() {
 #[test]
 fn every_bit_of_records_that_one_sync_wrote() {
     let (disk, whole) = tiny_log(60, 60, 4096);
-    let (refused, _, short) = flip_every_bit(&disk, &whole, 4096);
+    let Opens { refused, short, .. } = flip_every_bit(&disk, &whole, 4096);
     assert_eq!(short, TINY_RECORD_BYTES * 8, "only the last record, though nothing proves the sync");
     assert_eq!(refused, (format::SEGMENT_HEADER_BYTES + 59 * TINY_RECORD_BYTES) * 8);
 }
@@ -91,7 +121,7 @@ fn every_bit_of_records_that_one_sync_wrote() {
 fn every_bit_of_many_segments() {
     let (disk, whole) = tiny_log(60, 3, 1024);
     assert!(files(&disk).len() >= 5);
-    let (_, _, short) = flip_every_bit(&disk, &whole, 1024);
+    let Opens { short, .. } = flip_every_bit(&disk, &whole, 1024);
     assert_eq!(short, TINY_RECORD_BYTES * 8);
 }
 
