@@ -1,5 +1,8 @@
 //! Whose data directory this is, and that only one process uses it.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -246,3 +246,42 @@ fn until_error_hands_over_what_went_wrong() {
     assert_eq!(until_error(bad, &mut error).count(), 1);
     assert!(error.is_some());
 }
+
+const DISK_V1: &[u8] = include_bytes!("../../testdata/disk-generation-v1");
+const SLED_V1: [(&str, &[u8]); 3] = [
+    ("DESCRIPTION", include_bytes!("../../testdata/sled-generation-v1/DESCRIPTION")),
+    ("sled/conf", include_bytes!("../../testdata/sled-generation-v1/sled/conf")),
+    ("sled/db", include_bytes!("../../testdata/sled-generation-v1/sled/db")),
+];
+const GOLDEN_RECORDS: u64 = 60;
+
+#[test]
+fn version_1_of_a_disk_generation_loads_and_is_what_is_written() {
+    let disk = MemDisk::new();
+    let path = Path::new("/checkpoints/generation-0000000000000001");
+    disk.put(path, DISK_V1.to_vec());
+    let generations = DiskGenerations::open_dir(Arc::new(disk.clone()), Path::new("/checkpoints")).unwrap();
+    let golden = listed(&generations).remove(0);
+    assert_eq!((golden.position, &golden.extra[..]), (POSITION, &b"members"[..]));
+    assert_eq!(read(&generations, &golden).unwrap(), records(GOLDEN_RECORDS));
+    generations.remove(&golden.name).unwrap();
+    assert_eq!(build(&generations, POSITION, &records(GOLDEN_RECORDS)), golden);
+    assert_eq!(disk.contents(path).unwrap(), DISK_V1);
+}
+
+#[test]
+fn version_1_of_a_sled_generation_loads() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("generation-0000000000000001");
+    fs::create_dir_all(dir.join("sled")).unwrap();
+    for (name, bytes) in SLED_V1 {
+        fs::write(dir.join(name), bytes).unwrap();
+    }
+    let generations = SledGenerations::open_dir(home.path()).unwrap();
+    let golden = listed(&generations).remove(0);
+    assert_eq!((golden.position, &golden.extra[..]), (POSITION, &b"members"[..]));
+    assert_eq!(read(&generations, &golden).unwrap(), records(GOLDEN_RECORDS));
+    // The same records, so the same blocks, whatever sled makes of them.
+    let again = build(&generations, POSITION, &records(GOLDEN_RECORDS));
+    assert_eq!((again.checksum, again.blocks), (golden.checksum, golden.blocks));
+}
