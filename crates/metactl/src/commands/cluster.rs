@@ -1,0 +1,137 @@
+//! `metactl cluster`.
+
+use clap::Subcommand;
+use meta_api::pb::etcdserverpb as pb;
+use records::{
+    Scope, View,
+    keys::{JobKey, NodeKey, RunKey, UnitKey},
+    record::{Phase, UnitState},
+};
+use serde_json::{Value, json};
+
+use super::{endpoint::status_of, member::members};
+use crate::{
+    cli::Globals,
+    exit::{Done, Failure, OK},
+    show,
+    store::Store,
+    view,
+};
+
+/// The whole installation.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Example:\n  metactl cluster status")]
+pub enum Cluster {
+    /// Replicas, dispatchers, server nodes, packages, runs and jobs on one page.
+    Status,
+}
+
+impl Cluster {
+    /// Runs it.
+    pub async fn run(self, globals: &Globals) -> Done {
+        match self {
+            Self::Status => status(globals).await,
+        }
+    }
+}
+
+async fn status(globals: &Globals) -> Done {
+    let store = Store::connect(globals).await?;
+    let members = members(&store).await?.members;
+    let view = view::load(globals, Scope::everything()).await?;
+    let mut replicas = Vec::new();
+    for member in &members {
+        replicas.push(replica(globals, member).await);
+    }
+    let warnings = warnings(&view)?;
+    let counts = counts(&view)?;
+    if globals.json() {
+        show::json_line(&json!({
+            "revision": view.revision(), "replicas": replicas, "counts": counts, "warnings": warnings,
+        }))?;
+        return Ok(OK);
+    }
+    println!("revision {}", view.revision());
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let row = |replica: &Value| {
+        ["name", "address", "state", "term", "applied"].iter().map(|name| text(&replica[*name])).collect()
+    };
+    show::table(
+        &["replica", "address", "state", "term", "applied"],
+        &replicas.iter().map(row).collect::<Vec<_>>(),
+    )?;
+    for (name, count) in counts.as_object().into_iter().flatten() {
+        println!("{name}: {count}");
+    }
+    for warning in &warnings {
+        println!("warning: {warning}");
+    }
+    Ok(OK)
+}
+
+async fn replica(globals: &Globals, member: &pb::Member) -> Value {
+    let address = member.client_ur_ls.first().map(|url| url.trim_start_matches("http://").to_owned());
+    let status = match &address {
+        Some(address) => status_of(globals, address).await,
+        None => Err(Failure::unavailable("it has not started yet")),
+    };
+    match status {
+        Ok(status) => {
+            let state = match status.leader {
+                0 => "no leader",
+                leader if leader == member.id => "leader",
+                _ if status.is_learner => "learner",
+                _ => "follower",
+            };
+            json!({
+                "name": member.name, "address": address, "state": state,
+                "term": status.raft_term, "applied": status.raft_applied_index,
+            })
+        }
+        Err(failure) => json!({
+            "name": member.name, "address": address, "state": "unreachable", "term": "-", "applied": "-",
+            "error": failure.to_string(),
+        }),
+    }
+}
+
+fn counts(view: &View) -> Result<Value, Failure> {
+    let nodes = view.all::<NodeKey>()?;
+    let units = view.all::<UnitKey>()?;
+    let runs = view.all::<RunKey>()?;
+    let jobs = view.all::<JobKey>()?;
+    Ok(json!({
+        "dispatchers": nodes.iter().filter(|(_, node)| node.is_dispatcher()).count(),
+        "server nodes": nodes.iter().filter(|(_, node)| node.is_server()).count(),
+        "packages": units.len(),
+        "packages ready": units.iter().filter(|(_, unit)| unit.state == UnitState::Ready).count(),
+        "runs": runs.len(),
+        "runs in progress": runs.iter().filter(|(_, run)| run.phase != Phase::Completed).count(),
+        "jobs": jobs.len(),
+        "jobs alive": jobs.iter().filter(|(_, job)| !job.state.is_terminal()).count(),
+    }))
+}
+
+/// What an operator should know.
+fn warnings(view: &View) -> Result<Vec<String>, Failure> {
+    let nodes = view.all::<NodeKey>()?;
+    let mut warnings = Vec::new();
+    let dispatchers: Vec<_> = nodes.iter().filter(|(_, node)| node.is_dispatcher()).collect();
+    if let Some((_, first)) = dispatchers.first()
+        && dispatchers.iter().any(|(_, node)| node.single_enable != first.single_enable)
+    {
+        let say = |(key, node): &&(NodeKey, _)| {
+            let node: &meta_client::Stored<records::record::Node> = node;
+            format!("{}={}", key.node, node.single_enable.unwrap_or_default())
+        };
+        let values: Vec<_> = dispatchers.iter().map(say).collect();
+        warnings.push(format!(
+            "jobmanager.jobmaster.single.enable differs among dispatchers ({}): set one value on all",
+            values.join(", ")
+        ));
+    }
+    if !nodes.is_empty() && !nodes.iter().any(|(_, node)| node.is_server()) {
+        warnings.push("no server node is alive: start a jobmaster or set single.enable=false".to_owned());
+    }
+    Ok(warnings)
+}

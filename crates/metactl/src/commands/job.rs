@@ -1,0 +1,183 @@
+//! `metactl job`.
+
+use std::io::Write as _;
+
+use clap::{Args, Subcommand};
+use records::{
+    JobId, Scope, View,
+    keys::{JobKey, JobOwnerKey},
+    record::{Job as JobRecord, JobState},
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    cli::Globals,
+    exit::{Done, Failure, JOB_CANCELLED, JOB_FAILED, OK},
+    rest::Dispatchers,
+    show, view,
+};
+
+const EXAMPLES: &str = "Examples:
+  metactl job list
+  metactl job status 4f9c...
+  metactl job logs 4f9c... --stderr --attempt 1
+  metactl job cancel 4f9c...";
+
+/// Jobs.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Job {
+    /// Lists the jobs.
+    List,
+    /// One job.
+    Status {
+        /// The job.
+        id: JobId,
+    },
+    /// Cancels a job; returns when the wish is written, the job's owner carries it out.
+    Cancel {
+        /// The job.
+        id: JobId,
+    },
+    /// Prints a job's output.
+    Logs(Logs),
+}
+
+/// Which output.
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// The job.
+    id: JobId,
+    /// Flags.
+    #[command(flatten)]
+    pub which: WhichLogs,
+}
+
+/// Which attempt and stream.
+#[derive(Debug, Args)]
+pub struct WhichLogs {
+    /// Number of the attempt; the last one if left out.
+    #[arg(long)]
+    attempt: Option<u32>,
+    /// Standard error instead of standard output.
+    #[arg(long)]
+    stderr: bool,
+}
+
+impl Job {
+    /// Runs it.
+    pub async fn run(self, globals: &Globals) -> Done {
+        match self {
+            Self::List => list(globals).await,
+            Self::Status { id } => status(globals, &id).await,
+            Self::Cancel { id } => cancel(globals, &id).await,
+            Self::Logs(logs) => print_logs(globals, &logs.id, &logs.which).await,
+        }
+    }
+}
+
+async fn list(globals: &Globals) -> Done {
+    let view = view::load(globals, Scope::jobs()).await?;
+    let jobs = view.all::<JobKey>()?;
+    if globals.json() {
+        let jobs: Result<Vec<_>, _> = jobs.iter().map(|(key, job)| object(&view, &key.job, job)).collect();
+        show::json_line(&Value::Array(jobs?))?;
+        return Ok(OK);
+    }
+    let mut rows = Vec::new();
+    for (key, job) in &jobs {
+        rows.push(vec![
+            key.job.to_string(),
+            job.state.as_str().to_owned(),
+            job.attempt.to_string(),
+            owner(&view, &key.job)?.unwrap_or_default(),
+            show::time(job.admitted_at_ms),
+            job.spec.name.clone(),
+        ]);
+    }
+    show::table(&["job", "state", "attempt", "node", "admitted", "name"], &rows)?;
+    Ok(OK)
+}
+
+async fn status(globals: &Globals, id: &JobId) -> Done {
+    let key = JobKey::new(id);
+    let view = view::load(globals, Scope::default().and_job(id)).await?;
+    let job = view.get(&key)?.ok_or_else(|| Failure::not_found(format!("there is no job {id}")))?;
+    let object = object(&view, id, &job)?;
+    if globals.json() {
+        show::json_line(&object)?;
+    } else {
+        print_fields(&object)?;
+    }
+    Ok(OK)
+}
+
+/// Prints an object's fields, a line each; what is null is left out.
+pub fn print_fields(object: &Value) -> std::io::Result<()> {
+    for (name, value) in object.as_object().into_iter().flatten() {
+        match value {
+            Value::Null => {}
+            Value::String(text) => show::bytes_line(format!("{name}: {}", text.trim_end()).as_bytes())?,
+            other => show::bytes_line(format!("{name}: {other}").as_bytes())?,
+        }
+    }
+    Ok(())
+}
+
+fn owner(view: &View, id: &JobId) -> Result<Option<String>, Failure> {
+    Ok(view.get(&JobOwnerKey::new(id))?.map(|owner| owner.value.node))
+}
+
+fn object(view: &View, id: &JobId, job: &JobRecord) -> Result<Value, Failure> {
+    let packages: Vec<_> = job.packages().map(|package| package.unit.to_string()).collect();
+    Ok(json!({
+        "job": id,
+        "name": job.spec.name,
+        "state": job.state,
+        "trigger": job.trigger,
+        "attempt": job.attempt,
+        "node": owner(view, id)?,
+        "waiting": job.waiting,
+        "parallelism": job.spec.parallelism,
+        "packages": packages,
+        "exit": job.exit,
+        "admittedAt": show::time(job.admitted_at_ms),
+        "endedAt": job.ended_at_ms.map(show::time),
+    }))
+}
+
+async fn cancel(globals: &Globals, id: &JobId) -> Done {
+    let dispatchers = Dispatchers::find(globals).await?;
+    dispatchers.simple(Method::PATCH, &format!("/jobs/{id}?mode=cancel"), globals.command_timeout).await?;
+    if !globals.json() {
+        eprintln!("job {id} is being cancelled: ask with metactl job status {id}");
+    }
+    Ok(OK)
+}
+
+/// Prints what a job wrote.
+pub async fn print_logs(globals: &Globals, id: &JobId, which: &WhichLogs) -> Done {
+    let dispatchers = Dispatchers::find(globals).await?;
+    let attempt = which.attempt.map_or_else(|| "latest".to_owned(), |attempt| attempt.to_string());
+    let stream = if which.stderr { "stderr" } else { "stdout" };
+    let path = format!("/jobs/{id}/attempts/{attempt}/{stream}");
+    let mut response = dispatchers.simple(Method::GET, &path, globals.command_timeout).await?;
+    let mut out = std::io::stdout();
+    let broken = |error: reqwest::Error| Failure::unavailable(format!("the output broke off: {error}"));
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        out.write_all(&chunk)?;
+    }
+    out.flush()?;
+    Ok(OK)
+}
+
+/// The exit code that a job's end means to `--wait`.
+pub fn exit_code(state: JobState) -> u8 {
+    match state {
+        JobState::Finished => OK,
+        JobState::Canceled => JOB_CANCELLED,
+        JobState::Failed => JOB_FAILED,
+        JobState::Initializing | JobState::Running | JobState::Restarting | JobState::Cancelling => OK,
+    }
+}

@@ -1,0 +1,358 @@
+//! `metactl run`: asynchronous run operations.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+use records::{
+    Scope, TriggerId, View,
+    keys::{JobKey, RunKey, RunOwnerKey, RunTokenKey, encode_segment},
+    record::{Phase, Run as RunRecord, RunResult, RunToken, TokenEnd},
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::job::{WhichLogs, exit_code, print_fields, print_logs};
+use crate::{
+    cli::{Globals, duration},
+    exit::{Done, Failure, JOB_CANCELLED, JOB_FAILED, OK},
+    rest::{Dispatchers, json as answer_json},
+    show, view,
+};
+
+const EXAMPLES: &str = "Examples:
+  metactl run submit --trigger-id nightly-7 --wait job.jar -- --date 2025-01-01
+  metactl run submit -c com.example.Main -C lib:1.0 -p 2 job.jar
+  metactl run status nightly-7
+  metactl run logs nightly-7
+
+A run that is submitted again under its trigger id is not run again: the answer is the same.";
+
+/// How often a waiting command looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Asynchronous runs of JARs.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Run {
+    /// Submits a run.
+    Submit(Submit),
+    /// Lists the runs.
+    List,
+    /// One run.
+    Status {
+        /// The run.
+        trigger: TriggerId,
+    },
+    /// Waits until the run's job has ended.
+    Wait {
+        /// The run.
+        trigger: TriggerId,
+        /// How long at most.
+        #[arg(long, value_parser = duration)]
+        timeout: Option<Duration>,
+    },
+    /// Deletes a run; one that is in progress is cancelled, and its trigger id stays used.
+    Delete {
+        /// The run.
+        trigger: TriggerId,
+    },
+    /// Prints the output of the run's job.
+    Logs {
+        /// The run.
+        trigger: TriggerId,
+        /// Flags.
+        #[command(flatten)]
+        which: WhichLogs,
+    },
+}
+
+/// What is to be run.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Submit {
+    /// The JAR to send along, or the id of one that was uploaded.
+    jar: String,
+    /// Arguments of the program.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+    /// The class whose main() is run; the JAR's own if left out.
+    #[arg(short, long = "class", value_name = "CLASS")]
+    class: Option<String>,
+    /// A package for the class path. May be repeated.
+    #[arg(short = 'C', long = "classpath", value_name = "NAME:VERSION")]
+    packages: Vec<String>,
+    /// Parallelism.
+    #[arg(short, long)]
+    parallelism: Option<u32>,
+    /// Savepoint to start from.
+    #[arg(short, long, value_name = "PATH")]
+    savepoint: Option<String>,
+    /// Drops savepoint state that the job does not know.
+    #[arg(short = 'n', long)]
+    allow_non_restored_state: bool,
+    /// Id of the run, for safe repeats; made up and printed if left out.
+    #[arg(long, value_name = "ID")]
+    trigger_id: Option<TriggerId>,
+    /// Waits for the job's end: exit 0 finished, 10 failed, 11 cancelled.
+    #[arg(long)]
+    wait: bool,
+}
+
+impl Run {
+    /// Runs it.
+    pub async fn run(self, globals: &Globals) -> Done {
+        match self {
+            Self::Submit(submit) => submit.run(globals).await,
+            Self::List => list(globals).await,
+            Self::Status { trigger } => status(globals, &trigger).await,
+            Self::Wait { trigger, timeout } => wait(globals, &trigger, timeout).await,
+            Self::Delete { trigger } => delete(globals, &trigger).await,
+            Self::Logs { trigger, which } => {
+                let view = view::load(globals, Scope::run(&trigger)).await?;
+                let seen = Seen::find(&view, &trigger)?;
+                print_logs(globals, &seen.job(), &which).await
+            }
+        }
+    }
+}
+
+impl Submit {
+    async fn run(self, globals: &Globals) -> Done {
+        let trigger = self.trigger_id.clone().unwrap_or_else(|| TriggerId::from_random(rand::random()));
+        let file = self.jar_file()?;
+        let body = self.body(&trigger, file.is_none());
+        let dispatchers = Dispatchers::find(globals).await?;
+        // The trigger id makes a repeat through another dispatcher harmless.
+        let sent = dispatchers
+            .call(Method::POST, "/run-async", true, async |request| match &file {
+                None => Ok(request.timeout(globals.command_timeout).json(&body)),
+                Some(path) => Ok(request.multipart(form(path, &body).await?)),
+            })
+            .await;
+        let answer = match sent {
+            Ok(answer) => answer_json(answer).await?,
+            Err(failure) if failure.code == crate::exit::UNAVAILABLE => {
+                let ask =
+                    format!("{failure}; it may have been carried out: ask with metactl run status {trigger}");
+                return Err(Failure::unavailable(ask));
+            }
+            Err(failure) => return Err(failure),
+        };
+        if !self.wait {
+            if globals.json() {
+                show::json_line(&answer)?;
+            } else {
+                println!("{trigger}");
+            }
+            return Ok(OK);
+        }
+        eprintln!("run {trigger} is accepted, waiting for its end");
+        wait(globals, &trigger, None).await
+    }
+
+    /// The JAR as a file, if it is one.
+    fn jar_file(&self) -> Result<Option<PathBuf>, Failure> {
+        let path = PathBuf::from(&self.jar);
+        if path.is_file() {
+            return Ok(Some(path));
+        }
+        // An id never has a slash: then a file was meant.
+        if self.jar.contains('/') {
+            return Err(Failure::usage(format!("there is no file {}", self.jar)));
+        }
+        Ok(None)
+    }
+
+    fn body(&self, trigger: &TriggerId, by_id: bool) -> Value {
+        let mut body = json!({ "triggerId": trigger });
+        let mut state = |name: &str, value: Value| body[name] = value;
+        if by_id {
+            state("jarId", json!(self.jar));
+        }
+        if !self.args.is_empty() {
+            state("programArgsList", json!(self.args));
+        }
+        if let Some(class) = &self.class {
+            state("entryClass", json!(class));
+        }
+        if !self.packages.is_empty() {
+            state("packages", json!(self.packages));
+        }
+        if let Some(parallelism) = self.parallelism {
+            state("parallelism", json!(parallelism));
+        }
+        if let Some(savepoint) = &self.savepoint {
+            state("savepointPath", json!(savepoint));
+        }
+        if self.allow_non_restored_state {
+            state("allowNonRestoredState", json!(true));
+        }
+        body
+    }
+}
+
+async fn form(path: &PathBuf, body: &Value) -> Result<reqwest::multipart::Form, Failure> {
+    let name = path.file_name().map_or_else(|| "job.jar".into(), |name| name.to_string_lossy().into_owned());
+    let request = reqwest::multipart::Part::text(body.to_string())
+        .mime_str("application/json")
+        .map_err(|error| Failure::failed(error.to_string()))?;
+    let jar = super::icp::file_part(path, name).await?;
+    Ok(reqwest::multipart::Form::new().part("request", request).part("jarfile", jar))
+}
+
+/// A run, or what is remembered of it.
+enum Seen {
+    Run(Box<RunRecord>, Option<String>),
+    Token(Box<RunToken>),
+}
+
+impl Seen {
+    fn find(view: &View, trigger: &TriggerId) -> Result<Self, Failure> {
+        if let Some(run) = view.get(&RunKey::new(trigger))? {
+            let owner = view.get(&RunOwnerKey::new(trigger))?.map(|owner| owner.value.node);
+            return Ok(Self::Run(Box::new(run.value), owner));
+        }
+        match view.get(&RunTokenKey::new(trigger))? {
+            Some(token) => Ok(Self::Token(Box::new(token.value))),
+            None => Err(Failure::not_found(format!("there is no run {trigger}"))),
+        }
+    }
+
+    fn job(&self) -> records::JobId {
+        match self {
+            Self::Run(run, _) => run.job.clone(),
+            Self::Token(token) => token.job.clone(),
+        }
+    }
+
+    fn result(&self) -> Option<&RunResult> {
+        match self {
+            Self::Run(run, _) => run.result.as_ref(),
+            Self::Token(token) => match &token.end {
+                TokenEnd::Completed(result) => Some(result),
+                TokenEnd::Deleted => None,
+            },
+        }
+    }
+
+    fn is_deleted(&self) -> bool {
+        matches!(self, Self::Token(token) if token.end == TokenEnd::Deleted)
+    }
+
+    fn object(&self, trigger: &TriggerId, job_state: Option<Value>) -> Value {
+        let failure = match self.result() {
+            Some(RunResult::FailureCause(cause)) => {
+                json!({ "class": cause.class, "text": cause.stack_trace })
+            }
+            Some(RunResult::Jobid(_)) | None => Value::Null,
+        };
+        match self {
+            Self::Run(run, owner) => json!({
+                "trigger": trigger,
+                "status": status_word(run),
+                "phase": run.phase,
+                "job": run.job,
+                "jobState": job_state,
+                "owner": owner,
+                "waiting": run.waiting,
+                "failure": failure,
+                "program": run.program.unit.to_string(),
+                "acceptedAt": show::time(run.accepted_at_ms),
+                "completedAt": run.completed_at_ms.map(show::time),
+            }),
+            Self::Token(token) => json!({
+                "trigger": trigger,
+                "status": if self.is_deleted() { "DELETED" } else { "COMPLETED" },
+                "job": token.job,
+                "jobState": job_state,
+                "failure": failure,
+                "endedAt": show::time(token.ended_at_ms),
+            }),
+        }
+    }
+}
+
+fn status_word(run: &RunRecord) -> &'static str {
+    if run.phase == Phase::Completed { "COMPLETED" } else { "IN_PROGRESS" }
+}
+
+async fn list(globals: &Globals) -> Done {
+    let scope = Scope::default().and_all::<RunKey>().and_all::<JobKey>();
+    let view = view::load(globals, scope).await?;
+    let (mut rows, mut objects) = (Vec::new(), Vec::new());
+    for (key, run) in view.all::<RunKey>()?.into_iter().filter(|(_, run)| !run.hidden) {
+        let state = view.get(&JobKey::new(&run.job))?.map(|job| job.state);
+        rows.push(vec![
+            key.trigger.to_string(),
+            status_word(&run).to_owned(),
+            json!(run.phase).as_str().unwrap_or_default().to_owned(),
+            run.job.to_string(),
+            state.map_or("", |state| state.as_str()).to_owned(),
+            run.waiting.clone().unwrap_or_default(),
+        ]);
+        objects.push(Seen::Run(Box::new(run.value), None).object(&key.trigger, Some(json!(state))));
+    }
+    if globals.json() {
+        show::json_line(&Value::Array(objects))?;
+    } else {
+        show::table(&["trigger", "status", "phase", "job", "job-state", "waiting"], &rows)?;
+    }
+    Ok(OK)
+}
+
+/// The run and its job; two reads, the job's id never changes once the run is admitted.
+async fn look(globals: &Globals, trigger: &TriggerId) -> Result<(Seen, View), Failure> {
+    let seen = Seen::find(&view::load(globals, Scope::run(trigger)).await?, trigger)?;
+    let jobs = view::load(globals, Scope::default().and_job(&seen.job())).await?;
+    Ok((seen, jobs))
+}
+
+async fn status(globals: &Globals, trigger: &TriggerId) -> Done {
+    let (seen, jobs) = look(globals, trigger).await?;
+    let state = jobs.get(&JobKey::new(&seen.job()))?.map(|job| json!(job.state));
+    let object = seen.object(trigger, state);
+    if globals.json() {
+        show::json_line(&object)?;
+    } else {
+        print_fields(&object)?;
+    }
+    Ok(OK)
+}
+
+async fn wait(globals: &Globals, trigger: &TriggerId, timeout: Option<Duration>) -> Done {
+    let start = std::time::Instant::now();
+    loop {
+        let (seen, jobs) = look(globals, trigger).await?;
+        let job = jobs.get(&JobKey::new(&seen.job()))?;
+        let failed = matches!(seen.result(), Some(RunResult::FailureCause(_)));
+        let ended = job.as_ref().filter(|job| job.state.is_terminal()).map(|job| job.state);
+        if failed || ended.is_some() || seen.is_deleted() {
+            status(globals, trigger).await?;
+            return Ok(match ended {
+                _ if failed => JOB_FAILED,
+                Some(state) => exit_code(state),
+                None => JOB_CANCELLED,
+            });
+        }
+        if timeout.is_some_and(|timeout| start.elapsed() >= timeout) {
+            return Err(Failure::unavailable(format!(
+                "run {trigger} has not ended yet: ask with metactl run status {trigger}"
+            )));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn delete(globals: &Globals, trigger: &TriggerId) -> Done {
+    let dispatchers = Dispatchers::find(globals).await?;
+    let path = format!("/run-async/{}", encode_segment(trigger.as_str()));
+    let answer = dispatchers.simple(Method::DELETE, &path, globals.command_timeout).await?;
+    let pending = answer.status().as_u16() == 202;
+    if pending {
+        eprintln!("run {trigger} is deleted; its job is still being cancelled");
+    }
+    if globals.json() {
+        show::json_line(&json!({ "trigger": trigger, "deleted": true, "cancelling": pending }))?;
+    }
+    Ok(OK)
+}

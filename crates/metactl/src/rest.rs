@@ -1,0 +1,124 @@
+//! Calls to dispatchers: any live one does, and which are alive the store knows.
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder, Response};
+use serde_json::Value;
+
+use records::{Scope, keys::NodeKey};
+
+use crate::{cli::Globals, exit::Failure, view};
+
+/// How long a connection to a dispatcher may take.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// The live dispatchers.
+#[derive(Debug, Clone)]
+pub struct Dispatchers {
+    addresses: Vec<String>,
+    http: reqwest::Client,
+}
+
+impl Dispatchers {
+    /// Finds them in the store.
+    pub async fn find(globals: &Globals) -> Result<Self, Failure> {
+        let nodes = view::load(globals, Scope::nodes()).await?.all::<NodeKey>()?;
+        let addresses: Vec<_> = nodes.into_iter().filter_map(|(_, node)| node.value.rest_address).collect();
+        if addresses.is_empty() {
+            return Err(Failure::unavailable("no dispatcher is alive: start one with metastored dispatcher"));
+        }
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .no_proxy()
+            .build()
+            .map_err(|error| Failure::failed(error.to_string()))?;
+        Ok(Self { addresses, http })
+    }
+
+    /// Sends a request to the first dispatcher that can be reached, for one that answers an error the failure says
+    /// so. `make` builds the request anew for each. A request that was sent and not answered is only repeated
+    /// elsewhere if `repeatable`.
+    pub async fn call<F>(
+        &self,
+        method: Method,
+        path: &str,
+        repeatable: bool,
+        make: F,
+    ) -> Result<Response, Failure>
+    where
+        F: AsyncFn(RequestBuilder) -> Result<RequestBuilder, Failure>,
+    {
+        let mut reasons = Vec::new();
+        for address in &self.addresses {
+            let request = make(self.http.request(method.clone(), format!("http://{address}{path}"))).await?;
+            match request.send().await {
+                Ok(response) if response.status().is_success() => return Ok(response),
+                Ok(response) => return Err(of_response(response).await),
+                Err(error) if error.is_connect() || repeatable => {
+                    reasons.push(format!("{address}: {}", why(&error)))
+                }
+                Err(error) => {
+                    return Err(Failure::unavailable(format!(
+                        "{address}: {}; it may have been carried out",
+                        why(&error)
+                    )));
+                }
+            }
+        }
+        Err(Failure::unavailable(format!("no dispatcher answers: {}", reasons.join("; "))))
+    }
+
+    /// The same for requests without a body, within `timeout`.
+    pub async fn simple(&self, method: Method, path: &str, timeout: Duration) -> Result<Response, Failure> {
+        let repeatable = method == Method::GET || method == Method::DELETE;
+        self.call(method, path, repeatable, async |request| Ok(request.timeout(timeout))).await
+    }
+}
+
+/// The answer's JSON.
+pub async fn json(response: Response) -> Result<Value, Failure> {
+    response
+        .json()
+        .await
+        .map_err(|error| Failure::failed(format!("the dispatcher's answer: {}", why(&error))))
+}
+
+async fn of_response(response: Response) -> Failure {
+    let status = response.status().as_u16();
+    let body = response.text().await.unwrap_or_default();
+    let text = serde_json::from_str::<Value>(&body).ok().and_then(|value| error_text(&value)).unwrap_or(body);
+    let text = if text.trim().is_empty() { format!("HTTP status {status}") } else { text };
+    Failure::of_http(status, text.trim().to_owned())
+}
+
+/// The text in Flink's `{"errors": [...]}`, or in `{"error": ...}`.
+fn error_text(value: &Value) -> Option<String> {
+    let listed = value.get("errors").and_then(Value::as_array);
+    let lines = listed.map(|errors| errors.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "));
+    lines.or_else(|| value.get("error")?.as_str().map(str::to_owned))
+}
+
+/// The innermost cause of a failed request.
+fn why(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "no answer in time".to_owned();
+    }
+    let mut at: &dyn std::error::Error = error;
+    while let Some(next) = at.source() {
+        at = next;
+    }
+    at.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_text_of_an_error_is_found_in_both_forms() {
+        assert_eq!(error_text(&json!({"errors": ["a", "b"]})).unwrap(), "a b");
+        assert_eq!(error_text(&json!({"error": "c"})).unwrap(), "c");
+        assert_eq!(error_text(&json!({"x": 1})), None);
+    }
+}
