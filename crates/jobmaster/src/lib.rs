@@ -1,3 +1,38 @@
 //! JobMaster processes: the container runner, JobMasters, coordinators, engines, the guard, logs.
+//!
+//! ```text
+//! Node::start (container_runner)
+//!   take_over            nothing of an earlier process on this work directory is alive; how it ended is reported
+//!   session              /node/<name> under a lease, renewed from its own thread; each renewal moves the guards' deadline
+//!   mirror               the records, a moment behind
+//!   package_agent        fetches, drains, deletes packages as the records say
+//!   deploy_coordinator   carries one create
+//!   job_master           one task a job: claim -> packages -> attempt -> guard -> created -> ended
+//!     engines::process   the program to start      attempt, guard   the processes, their deadline and output
+//!   node_api             packages in, bytes and output out
+//! ```
+//! Everything written goes through the planners of `records`; whatever is decided on the mirror is guarded there.
 
+pub mod attempt;
+pub mod container_runner;
+pub mod deploy_coordinator;
+pub mod engines;
+pub mod error;
+pub mod gates;
 pub mod guard;
+pub mod host;
+pub mod job_master;
+pub mod limits;
+pub mod metrics;
+pub mod mirror;
+pub mod node_api;
+pub mod options;
+pub mod package_agent;
+pub mod receive;
+pub mod session;
+pub mod take_over;
+
+pub use container_runner::Node;
+pub use error::NodeError;
+pub use options::{CreatedBy, HostConfig, JobmasterConfig, NodeOptions};
+pub use session::Session;

@@ -36,6 +36,7 @@ fn attempt(script: &str, isolation: Isolation) -> Attempt {
         stream_limit_bytes: 4000,
         limits: Limits::default(),
         isolation,
+        created_file: None,
     };
     dir.prepare(&spec).unwrap();
     Attempt { _tmp: tmp, dir }

@@ -72,6 +72,10 @@ pub struct Spec {
     pub limits: Limits,
     /// The strongest isolation to try.
     pub isolation: Isolation,
+    /// The file whose appearance makes it a job; none = being alive does. Not the guard's business, but a node that
+    /// comes back must know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_file: Option<PathBuf>,
 }
 
 /// Why an attempt is over.
@@ -172,9 +176,9 @@ impl AttemptDir {
         self.path.join("cwd")
     }
 
-    /// The mark of its processes' environment.
+    /// The mark of its processes' environment. No attempt's mark is the beginning of another's.
     pub fn mark(&self) -> String {
-        self.path.to_string_lossy().into_owned()
+        format!("{}/", self.path.display())
     }
 
     /// Creates the directory and writes the spec.

@@ -43,11 +43,11 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
 fn has_mark(pid: Pid, entry: &[u8]) -> bool {
     // A process of another user cannot be read; it cannot be ours either.
     let environ = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
-    environ.split(|b| *b == 0).any(|variable| variable == entry)
+    environ.split(|b| *b == 0).any(|variable| variable.starts_with(entry))
 }
 
-/// Kills every process that carries the mark, again and again until there is none or time is up. True if none is
-/// left.
+/// Kills every process whose mark starts with `mark`, again and again until there is none or time is up. True if
+/// none is left.
 pub fn kill_marked(mark: &str, within: Duration) -> bool {
     let entry = format!("{MARK}={mark}").into_bytes();
     let give_up = Instant::now() + within;

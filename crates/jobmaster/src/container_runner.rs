@@ -1,0 +1,414 @@
+//! The container runner: one server node. Makes sure that nothing of an earlier process lives, registers under a
+//! lease, and hosts the package agent, the JobMasters and the node API while it lasts.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use icp_store::{Fetcher, PackageStore, StoreOptions, peer};
+use meta_client::Kv;
+use process_kit::net::{Listen, bind, bind_range};
+use process_kit::{Metrics, Readiness, Shutdown, ops_routes};
+use records::jobs::{Ending, claim, claimable, ended};
+use records::keys::{JobKey, JobOwnerKey, UnitKey};
+use records::record::{JobState, Node as NodeRecord, UnitState};
+use records::{Failure, JobId, Scope, View, carry_out};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::engines::process::{find_program, judge, was_created};
+use crate::error::NodeError;
+use crate::gates::{Gates, Turns};
+use crate::guard::spec::Cause;
+use crate::host::{Host, blocking, now_ms};
+use crate::job_master::JobMaster;
+use crate::limits::{LAST_WRITES, RESCAN_EVERY, STORE_RETRY};
+use crate::metrics::NodeMetrics;
+use crate::options::NodeOptions;
+use crate::package_agent::PackageAgent;
+use crate::session::{GuardPipes, Pace, Registrar, Session, Tenure};
+use crate::take_over::{Leftover, WorkDir};
+use crate::{mirror, node_api};
+
+/// Last port of the default range.
+const LAST_PORT: u16 = 8099;
+
+/// A running server node. It lives until the shutdown it was started with.
+#[derive(Clone)]
+pub struct Node {
+    host: Arc<Host>,
+    address: SocketAddr,
+    readiness: Readiness,
+    metrics: Metrics,
+}
+
+impl Node {
+    /// Starts a node: binds its port, kills what an earlier process left, and from then on works in tasks of its own
+    /// until the end. It need not reach the store now; `/readyz` says what it waits for.
+    pub async fn start(kv: Arc<dyn Kv>, options: NodeOptions, shutdown: Shutdown) -> Result<Self, NodeError> {
+        options.check()?;
+        let listener = listen(&options).await?;
+        let address = listener
+            .local_addr()
+            .map_err(|source| NodeError::Io { path: options.host.work_dir.clone(), source })?;
+        let path = options.host.work_dir.clone();
+        let (work_dir, leftovers) = blocking(move || take_over(&path)).await?;
+        let min_free_bytes = options.host.min_free.0;
+        let at = work_dir.path().to_path_buf();
+        let store = blocking(move || PackageStore::open(&at, StoreOptions { min_free_bytes })).await?;
+        let (metrics, readiness) = (Metrics::new("jobmaster"), Readiness::new());
+        readiness.waiting("store", "not read yet");
+        readiness.waiting("registration", "not registered yet");
+        let (views_in, views) = watch::channel(View::default());
+        let (session_in, session) = watch::channel(None);
+        let host = Arc::new(Host {
+            kv: kv.clone(),
+            fetcher: Fetcher::new(store.clone(), peer::client()),
+            store,
+            gates: Gates::default(),
+            turns: Turns::default(),
+            pipes: GuardPipes::default(),
+            views,
+            session,
+            jobs_dir: work_dir.jobs(),
+            metrics: NodeMetrics::register(&metrics),
+            disk_changed: Notify::new(),
+            shutdown: shutdown.clone(),
+            options,
+        });
+        let app = node_api::routes(host.clone()).merge(ops_routes(metrics.clone(), readiness.clone()));
+        serve(listener, app, &shutdown);
+        tokio::spawn(mirror::run(kv, views_in, readiness.clone(), shutdown.clone()));
+        let runner = Runner { host: host.clone(), work_dir, readiness: readiness.clone(), address };
+        shutdown.spawn("container runner", runner.run(leftovers, session_in));
+        Ok(Self { host, address, readiness, metrics })
+    }
+
+    /// Where its API listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Who it is in the store now; none while it is not registered.
+    pub fn session(&self) -> watch::Receiver<Option<Session>> {
+        self.host.session.clone()
+    }
+
+    /// What it waits for.
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// Its figures.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+}
+
+async fn listen(options: &NodeOptions) -> Result<TcpListener, NodeError> {
+    let listen = Listen {
+        addr: options.host.listen_node,
+        key: "listen.node",
+        exposes: "anybody who reaches it can bring code here and read packages and output of jobs",
+        insecure: options.insecure,
+    };
+    let is_default = options.host.listen_node == crate::options::HostConfig::default().listen_node;
+    Ok(if is_default { bind_range(listen, LAST_PORT).await? } else { bind(listen).await? })
+}
+
+fn take_over(path: &Path) -> Result<(WorkDir, Vec<Leftover>), NodeError> {
+    let work_dir = WorkDir::take(path)?;
+    let leftovers = work_dir.kill_leftovers()?;
+    Ok((work_dir, leftovers))
+}
+
+fn serve(listener: TcpListener, app: axum::Router, shutdown: &Shutdown) {
+    let end = shutdown.token();
+    tokio::spawn(async move {
+        let served =
+            axum::serve(listener, app).with_graceful_shutdown(async move { end.cancelled().await }).await;
+        if let Err(error) = served {
+            tracing::error!(%error, "the node API stopped");
+        }
+    });
+}
+
+struct Runner {
+    host: Arc<Host>,
+    work_dir: WorkDir,
+    readiness: Readiness,
+    address: SocketAddr,
+}
+
+impl Runner {
+    async fn run(self, leftovers: Vec<Leftover>, sessions: watch::Sender<Option<Session>>) {
+        let end = self.host.shutdown.token();
+        let prepared = async {
+            self.report(leftovers).await;
+            self.sweep().await;
+        };
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = prepared => {}
+        }
+        let registrar = self.registrar();
+        while !end.is_cancelled() {
+            let tenure = tokio::select! {
+                () = end.cancelled() => return,
+                tenure = registrar.register(|why| self.readiness.waiting("registration", why)) => tenure,
+            };
+            self.work_dir.forget_predecessors();
+            self.readiness.ready("registration");
+            let me = &tenure.session.me;
+            tracing::info!(node = me.node, incarnation = me.incarnation, address = %self.address, "registered");
+            sessions.send_replace(Some(tenure.session.clone()));
+            self.serve_tenure(&tenure).await;
+            sessions.send_replace(None);
+            if end.is_cancelled() {
+                self.give_back(&tenure).await;
+                return;
+            }
+            self.readiness.waiting("registration", "the lease is gone; registering anew");
+            tracing::warn!(node = tenure.session.me.node, "the lease is gone; registering anew");
+        }
+    }
+
+    fn registrar(&self) -> Registrar {
+        let options = &self.host.options;
+        let advertised = &options.host.advertise_node;
+        let address = if advertised.is_empty() { self.address.to_string() } else { advertised.clone() };
+        let node = NodeRecord {
+            roles: options.roles.clone(),
+            rest_address: options.rest_address.clone(),
+            node_address: Some(address),
+            slots: options.slots(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            java: find_program(&options.host.java).ok().map(|path| path.display().to_string()),
+            single_enable: options.single_enable,
+            boot: self.work_dir.boot.clone(),
+            started_at_ms: now_ms(),
+            extra: Default::default(),
+        };
+        Registrar {
+            kv: self.host.kv.clone(),
+            name: options.name.clone(),
+            node,
+            pace: Pace {
+                ttl: options.lease,
+                keep_alive: options.host.keep_alive,
+                margin: options.host.lease_margin,
+            },
+            pipes: self.host.pipes.clone(),
+            predecessors: self.work_dir.predecessors.clone(),
+        }
+    }
+
+    /// Until the tenure is lost or the process stops, and nothing of its jobs runs any more.
+    async fn serve_tenure(&self, tenure: &Tenure) {
+        let agent = tokio::spawn(PackageAgent::new(self.host.clone(), tenure.clone()).run());
+        let mut claims =
+            Claims { host: &self.host, tenure, running: HashMap::new(), masters: JoinSet::new() };
+        claims.run().await;
+        tracing::info!(jobs = claims.running.len(), "letting go of jobs");
+        while claims.masters.join_next().await.is_some() {}
+        agent.abort();
+        // Aborted, or panicked, which was logged: either way it is over.
+        let _ = agent.await;
+    }
+
+    async fn give_back(&self, tenure: &Tenure) {
+        let revoked =
+            tokio::time::timeout(LAST_WRITES, self.host.kv.lease_revoke(tenure.session.lease)).await;
+        tenure.lost.cancel();
+        match revoked {
+            Ok(Ok(())) => tracing::info!(node = tenure.session.me.node, "registration given back"),
+            _ => tracing::warn!("the lease was not given back and runs out by itself"),
+        }
+    }
+
+    /// Ends that an earlier process saw but could not report. The epoch decides whether they still count.
+    async fn report(&self, leftovers: Vec<Leftover>) {
+        for leftover in leftovers {
+            let Some(exit) = leftover.exit.as_ref().filter(|exit| exit.cause == Cause::Exited) else {
+                continue;
+            };
+            let created = was_created(&leftover.spec, exit);
+            let (state, end) = match judge(&leftover.dir, &leftover.spec, exit, created) {
+                Ok(end) => (JobState::Finished, end),
+                Err(end) => (JobState::Failed, end),
+            };
+            let created = created || state == JobState::Finished;
+            self.report_end(&leftover.job, exit.epoch, state, end, created).await;
+        }
+    }
+
+    async fn report_end(
+        &self,
+        job: &JobId,
+        epoch: i64,
+        state: JobState,
+        exit: records::record::Exit,
+        created: bool,
+    ) {
+        let scope = Scope::default().and_job(job);
+        loop {
+            let outcome = async {
+                let view = View::load(&*self.host.kv, scope.clone()).await?;
+                let owner = view.get(&JobOwnerKey::new(job))?;
+                if owner.is_none_or(|owner| owner.create_revision != epoch) {
+                    return Ok(());
+                }
+                let retention = self.host.kv.lease_grant(0, self.host.options.job_retention).await?.id;
+                let ending = Ending { state, exit: exit.clone(), created, retention, now_ms: now_ms() };
+                carry_out(&*self.host.kv, &scope, |view| ended(view, job, epoch, &ending)).await?;
+                tracing::info!(%job, epoch, state = state.as_str(), "reported how it ended before the restart");
+                Ok::<_, Failure>(())
+            };
+            match outcome.await {
+                Ok(()) => return,
+                Err(Failure::Refused(refusal)) => {
+                    tracing::info!(%job, epoch, %refusal, "its end is not ours to report any more");
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "not reported; trying again"),
+            }
+            sleep(STORE_RETRY).await;
+        }
+    }
+
+    /// Puts the disk in order. What is still being created may go on.
+    async fn sweep(&self) {
+        let live = loop {
+            match View::load(&*self.host.kv, Scope::packages()).await.map(|view| view.all::<UnitKey>()) {
+                Ok(Ok(units)) => break units,
+                Ok(Err(refusal)) => {
+                    tracing::error!(%refusal, "the packages cannot be read; the disk is not swept");
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "the packages cannot be read; trying again"),
+            }
+            sleep(STORE_RETRY).await;
+        };
+        let going: Vec<String> = live
+            .into_iter()
+            .filter(|(_, unit)| unit.state < UnitState::Removing)
+            .map(|(_, unit)| unit.value.op)
+            .collect();
+        let report = self.host.on_disk(move |store| store.sweep(|op| going.iter().any(|o| o == op))).await;
+        match report {
+            Ok(report) => tracing::info!(?report, "swept"),
+            Err(error) => tracing::error!(%error, "the disk cannot be swept"),
+        }
+    }
+}
+
+/// Claims jobs that are placed here and starts their JobMasters.
+struct Claims<'a> {
+    host: &'a Arc<Host>,
+    tenure: &'a Tenure,
+    /// Tasks by their id.
+    running: HashMap<tokio::task::Id, JobId>,
+    masters: JoinSet<()>,
+}
+
+impl Claims<'_> {
+    async fn run(&mut self) {
+        let mut views = self.host.views.clone();
+        let end = self.host.shutdown.token();
+        let mut again = false;
+        let mut pruned_at = tokio::time::Instant::now();
+        loop {
+            let view = views.borrow_and_update().clone();
+            if view.revision() >= self.tenure.session.me.incarnation {
+                again = self.look(&view).await;
+                if pruned_at.elapsed() > RESCAN_EVERY {
+                    pruned_at = tokio::time::Instant::now();
+                    self.prune(&view).await;
+                }
+            }
+            let pause = if again { STORE_RETRY } else { RESCAN_EVERY };
+            tokio::select! {
+                () = self.tenure.lost.cancelled() => return,
+                () = end.cancelled() => return,
+                changed = views.changed() => if changed.is_err() { return },
+                Some(done) = self.masters.join_next_with_id() => {
+                    let id = match done {
+                        Ok((id, ())) => id,
+                        Err(error) => {
+                            tracing::error!(%error, "a JobMaster panicked");
+                            error.id()
+                        }
+                    };
+                    self.running.remove(&id);
+                }
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    fn is_running(&self, job: &JobId) -> bool {
+        self.running.values().any(|running| running == job)
+    }
+
+    /// True if something is to be tried again soon.
+    async fn look(&mut self, view: &View) -> bool {
+        let me = &self.tenure.session.me;
+        // A claim whose answer was lost: the epoch is known from the record.
+        for (key, owner) in view.all::<JobOwnerKey>().unwrap_or_default() {
+            let ours = owner.node == me.node && owner.incarnation == me.incarnation;
+            if ours && !self.is_running(&key.job) {
+                self.start(key.job, owner.create_revision);
+            }
+        }
+        let mut again = false;
+        for (job, _) in claimable(view, me).unwrap_or_default() {
+            if self.is_running(&job) {
+                continue;
+            }
+            let lease = self.tenure.session.lease;
+            let claimed =
+                carry_out(&*self.host.kv, &Scope::jobs(), |view| claim(view, &job, me, lease)).await;
+            match claimed {
+                Ok(done) => self.start(job, done.answer),
+                Err(Failure::Refused(refusal)) => tracing::debug!(%job, %refusal, "not claimed"),
+                Err(error) => {
+                    tracing::warn!(%job, %error, "not claimed; trying again");
+                    again = true;
+                }
+            }
+        }
+        again
+    }
+
+    fn start(&mut self, id: JobId, epoch: i64) {
+        let master =
+            JobMaster { host: self.host.clone(), tenure: self.tenure.clone(), id: id.clone(), epoch };
+        let task = self.masters.spawn(master.run());
+        self.running.insert(task.id(), id);
+    }
+
+    /// Output of jobs whose records are gone goes too.
+    async fn prune(&self, view: &View) {
+        let jobs = self.host.jobs_dir.clone();
+        let known: Vec<JobId> =
+            view.all::<JobKey>().unwrap_or_default().into_iter().map(|(key, _)| key.job).collect();
+        let running: Vec<JobId> = self.running.values().cloned().collect();
+        blocking(move || {
+            for entry in std::fs::read_dir(jobs).into_iter().flatten().flatten() {
+                let Some(job) = entry.file_name().to_str().and_then(|n| n.parse::<JobId>().ok()) else {
+                    continue;
+                };
+                if known.contains(&job) || running.contains(&job) {
+                    continue;
+                }
+                if let Err(error) = std::fs::remove_dir_all(entry.path()) {
+                    tracing::warn!(%job, %error, "output of a forgotten job cannot be deleted");
+                }
+            }
+        })
+        .await;
+    }
+}

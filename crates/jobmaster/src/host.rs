@@ -1,0 +1,91 @@
+//! What the parts of a server node share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use icp_store::{Fetcher, PackageStore};
+use meta_client::Kv;
+use process_kit::Shutdown;
+use records::{Failure, Plan, Refusal, Scope, View, carry_out};
+use tokio::sync::{Notify, watch};
+
+use crate::gates::{Gates, Turns};
+use crate::limits::STORE_RETRY;
+use crate::metrics::NodeMetrics;
+use crate::options::NodeOptions;
+use crate::session::{GuardPipes, Session, Tenure};
+
+/// One server node.
+pub struct Host {
+    /// Its options.
+    pub options: NodeOptions,
+    /// The metastore.
+    pub kv: Arc<dyn Kv>,
+    /// Its packages.
+    pub store: PackageStore,
+    /// Fetches packages.
+    pub fetcher: Fetcher,
+    /// What runs on which package.
+    pub gates: Gates,
+    /// Who changes which copy.
+    pub turns: Turns,
+    /// The pipes to its guards.
+    pub pipes: GuardPipes,
+    /// The records, a moment behind.
+    pub views: watch::Receiver<View>,
+    /// Who it is now; none while it is not registered.
+    pub session: watch::Receiver<Option<Session>>,
+    /// Its attempts.
+    pub jobs_dir: PathBuf,
+    /// Figures.
+    pub metrics: NodeMetrics,
+    /// Wakes the package agent though no record changed.
+    pub disk_changed: Notify,
+    /// The end of the process.
+    pub shutdown: Shutdown,
+}
+
+/// Wall clock, for people.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+impl Host {
+    /// Carries a plan out, however long the store stays away, as long as this boot has the right to write. The
+    /// refusal is the planner's, or says that the right is gone.
+    pub async fn insist<T: Send>(
+        &self,
+        tenure: &Tenure,
+        scope: &Scope,
+        planner: impl Fn(&View) -> Result<Plan<T>, Refusal> + Send + Sync,
+    ) -> Result<T, Refusal> {
+        loop {
+            match carry_out(&*self.kv, scope, &planner).await {
+                Ok(done) => return Ok(done.answer),
+                Err(Failure::Refused(refusal)) => return Err(refusal),
+                Err(error) => tracing::warn!(%error, "not written; trying again"),
+            }
+            tokio::select! {
+                () = tenure.lost.cancelled() => {
+                    return Err(Refusal::fenced("the registration of this node is gone"));
+                }
+                () = tokio::time::sleep(STORE_RETRY) => {}
+            }
+        }
+    }
+
+    /// Runs something that reads or writes the disk, off the async threads.
+    pub async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&PackageStore) -> T + Send + 'static,
+    ) -> T {
+        let store = self.store.clone();
+        blocking(move || work(&store)).await
+    }
+}
+
+/// Runs something that blocks, off the async threads.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))
+}

@@ -1,0 +1,425 @@
+//! A JobMaster: supervises one job from the claim to its end.
+//!
+//! ```text
+//! claimed -> packages PRESENT and in use -> attempt counted -> guard started -> created -> ended
+//! ```
+//! Everything it writes is fenced by its epoch. It stops early when somebody wants the job gone, when the epoch or
+//! the registration is over, when a package is removed by force, or when the process stops; whatever the reason,
+//! nothing of the attempt runs any more when it returns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use meta_types::{LeaseId, Revision};
+use records::jobs::{Ending, cancelling, created, ended, release, start_attempt};
+use records::keys::{JobCancelKey, JobKey, JobOwnerKey, UnitKey};
+use records::packages::{BeginUse, begin_use, end_use};
+use records::record::{Exit, Job, JobState, PackageRef, UnitState};
+use records::{Class, JobId, Refusal, Scope, View};
+use tokio::time::{sleep, timeout};
+
+use crate::attempt::Attempt;
+use crate::engines::failure;
+use crate::engines::process::{Start, judge, lost_its_container};
+use crate::gates::Hold;
+use crate::guard::control::Order;
+use crate::guard::spec::{AttemptDir, ExitRecord, Spec};
+use crate::host::{Host, blocking, now_ms};
+use crate::limits::{
+    ALIVE_AFTER, CREATED_LOOK, LAST_WRITES, RELEASE_PAUSE, STOP_GRACE, STORE_RETRY, SUCCESSOR_PAUSE,
+};
+use crate::metrics::End;
+use crate::package_agent::{EnsureError, ensure};
+use crate::session::Tenure;
+
+/// Supervises one claimed job.
+pub struct JobMaster {
+    /// The node.
+    pub host: Arc<Host>,
+    /// Its right to run anything.
+    pub tenure: Tenure,
+    /// The job.
+    pub id: JobId,
+    /// The epoch of the claim.
+    pub epoch: Revision,
+}
+
+/// Why a job is not supervised any further.
+#[derive(Debug)]
+enum Halt {
+    /// The right to write is gone: another owner, or none, decides.
+    Fenced(String),
+    /// Somebody wants it gone.
+    Cancelled(String),
+    /// It is over.
+    Over { state: JobState, exit: Exit, created: bool },
+    /// It goes on elsewhere.
+    Released(String),
+}
+
+impl Halt {
+    fn failed(exit: Exit, created: bool) -> Self {
+        Self::Over { state: JobState::Failed, exit, created }
+    }
+}
+
+impl From<Refusal> for Halt {
+    fn from(refusal: Refusal) -> Self {
+        match refusal.class {
+            // A wish to cancel (told by the record, see `or_cancelled`), or a second start that the strategy forbids:
+            // without an owner, a dispatcher ends it.
+            Class::WrongState => Self::Released(refusal.text),
+            Class::UnitNotReady => Self::failed(failure("UNIT_NOT_READY", refusal.text), false),
+            _ => Self::Fenced(refusal.text),
+        }
+    }
+}
+
+impl JobMaster {
+    /// Runs until nothing is left to do for the job here.
+    pub async fn run(self) {
+        tracing::info!(job = %self.id, epoch = self.epoch, node = self.host.options.name, "claimed");
+        let mut packages = Vec::new();
+        let halt = self.supervise(&mut packages).await;
+        // Nothing runs on them any more.
+        for package in packages {
+            self.end_use(&package).await;
+        }
+        tracing::info!(job = %self.id, epoch = self.epoch, ?halt, "left");
+        let written = timeout(self.last_writes(), self.settle(halt)).await;
+        if written.is_err() {
+            tracing::warn!(job = %self.id, "the end was not written in time; the next owner finds out");
+        }
+    }
+
+    /// A stopping process does not wait for ever for the store.
+    fn last_writes(&self) -> Duration {
+        if self.host.shutdown.token().is_cancelled() { LAST_WRITES } else { Duration::from_secs(24 * 3600) }
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::default().and_job(&self.id)
+    }
+
+    async fn settle(&self, halt: Halt) {
+        let outcome = match halt {
+            Halt::Fenced(why) => {
+                tracing::warn!(job = %self.id, epoch = self.epoch, why, "no longer the owner: nothing to write");
+                Ok(())
+            }
+            Halt::Released(why) => {
+                self.host
+                    .insist(&self.tenure, &self.scope(), |view| release(view, &self.id, self.epoch, &why))
+                    .await
+            }
+            Halt::Cancelled(why) => self.end(JobState::Canceled, failure("CANCELED", why), false).await,
+            Halt::Over { state, exit, created } => self.end(state, exit, created).await,
+        };
+        if let Err(refusal) = outcome {
+            tracing::info!(job = %self.id, %refusal, "the end was not ours to write");
+        }
+    }
+
+    async fn end(&self, state: JobState, exit: Exit, created: bool) -> Result<(), Refusal> {
+        let retention = self.retention().await;
+        let ending = Ending { state, exit, created, retention, now_ms: now_ms() };
+        let written = self
+            .host
+            .insist(&self.tenure, &self.scope(), |view| ended(view, &self.id, self.epoch, &ending))
+            .await;
+        if written.is_err() && retention != 0 {
+            let _ = self.host.kv.lease_revoke(retention).await;
+        }
+        let state = written?;
+        tracing::info!(job = %self.id, state = state.as_str(), "the job is over");
+        Ok(())
+    }
+
+    async fn retention(&self) -> LeaseId {
+        loop {
+            match self.host.kv.lease_grant(0, self.host.options.job_retention).await {
+                Ok(granted) => return granted.id,
+                Err(error) => tracing::warn!(job = %self.id, %error, "no lease for the record; trying again"),
+            }
+            if self.tenure.lost.is_cancelled() {
+                return 0;
+            }
+            sleep(STORE_RETRY).await;
+        }
+    }
+
+    async fn supervise(&self, packages: &mut Vec<PackageRef>) -> Halt {
+        let view = loop {
+            match View::load(&*self.host.kv, self.scope()).await {
+                Ok(view) => break view,
+                Err(_) if self.tenure.lost.is_cancelled() => return Halt::Fenced("registration lost".into()),
+                Err(_) => sleep(STORE_RETRY).await,
+            }
+        };
+        let job = match view.get(&JobKey::new(&self.id)) {
+            Ok(Some(job)) => job.value,
+            Ok(None) => return Halt::Fenced("the record is gone".into()),
+            Err(refusal) => return refusal.into(),
+        };
+        // Held by this process before the store knows, and until nothing runs any more.
+        let _holds: Vec<Hold> = job.packages().map(|package| self.host.gates.hold(&package.op)).collect();
+        let prepared = tokio::select! {
+            halt = self.unwanted(&job) => return halt,
+            prepared = self.prepare(&job, packages) => prepared,
+        };
+        let (attempt, spec) = match prepared {
+            Ok(started) => started,
+            Err(halt) => return halt,
+        };
+        self.host.metrics.running.inc();
+        let (halt, end) = self.attend(&job, attempt, &spec).await;
+        self.host.metrics.running.dec();
+        self.host.metrics.attempts.get_or_create(&End { end }).inc();
+        halt
+    }
+
+    /// Packages, attempt, guard.
+    async fn prepare(&self, job: &Job, in_use: &mut Vec<PackageRef>) -> Result<(Attempt, Spec), Halt> {
+        for package in job.packages() {
+            if in_use.contains(package) {
+                continue;
+            }
+            self.ensure(package).await?;
+            in_use.push(package.clone());
+            self.begin_use(job, package).await?;
+        }
+        if job.attempt > 0 {
+            // Whatever ran before counted its deadline by another clock.
+            sleep(SUCCESSOR_PAUSE).await;
+        }
+        let number = self
+            .host
+            .insist(&self.tenure, &self.scope(), |view| start_attempt(view, &self.id, self.epoch, now_ms()))
+            .await;
+        let number = match number {
+            Ok(number) => number,
+            Err(refusal) => return Err(self.or_cancelled(refusal).await),
+        };
+        let dir = AttemptDir::at(self.host.jobs_dir.join(self.id.as_str()).join(number.to_string()));
+        let spec = self.spec(job, number, &dir).await.map_err(|exit| Halt::failed(exit, false))?;
+        let (host, at, what) = (self.host.clone(), dir, spec.clone());
+        let runtime = tokio::runtime::Handle::current();
+        let started = blocking(move || {
+            // The guard's exit is watched by this runtime.
+            let _entered = runtime.enter();
+            Attempt::start(&host.options, &host.pipes, at, &what)
+        })
+        .await;
+        let attempt = started.map_err(|error| {
+            Halt::Released(format!("node {} cannot start the guard: {error}", self.host.options.name))
+        })?;
+        tracing::info!(job = %self.id, attempt = number, program = spec.program, "started");
+        Ok((attempt, spec))
+    }
+
+    async fn spec(&self, job: &Job, attempt: u32, dir: &AttemptDir) -> Result<Spec, Exit> {
+        let (host, id, job, dir, epoch) =
+            (self.host.clone(), self.id.clone(), job.clone(), dir.clone(), self.epoch);
+        blocking(move || {
+            let start = Start {
+                options: &host.options,
+                store: &host.store,
+                id: &id,
+                job: &job,
+                attempt,
+                epoch,
+                dir: &dir,
+            };
+            start.spec()
+        })
+        .await
+    }
+
+    async fn ensure(&self, package: &PackageRef) -> Result<(), Halt> {
+        match ensure(&self.host, &self.tenure, package, Some(&self.id)).await {
+            Ok(()) => Ok(()),
+            Err(EnsureError::Refused(refusal)) => Err(refusal.into()),
+            Err(EnsureError::Failed(why)) => {
+                // Not at once: the next placement may be here again.
+                sleep(RELEASE_PAUSE).await;
+                let node = &self.host.options.name;
+                Err(Halt::Released(format!("node {node} cannot get package {}: {why}", package.unit)))
+            }
+        }
+    }
+
+    async fn begin_use(&self, job: &Job, package: &PackageRef) -> Result<(), Halt> {
+        let wish = BeginUse {
+            unit: package.unit.clone(),
+            op: package.op.clone(),
+            me: self.tenure.session.me.clone(),
+            lease: self.tenure.session.lease,
+            holder: self.id.to_string(),
+            job: Some(self.id.clone()),
+            attempt: job.attempt + 1,
+            now_ms: now_ms(),
+        };
+        let scope = Scope::package(&package.unit);
+        Ok(self.host.insist(&self.tenure, &scope, |view| begin_use(view, &wish)).await?)
+    }
+
+    /// If it cannot be written the key ends with the lease.
+    async fn end_use(&self, package: &PackageRef) {
+        let (scope, me) = (Scope::package(&package.unit), &self.tenure.session.me);
+        let holder = self.id.as_str();
+        let ended = self.host.insist(&self.tenure, &scope, |view| end_use(view, &package.unit, me, holder));
+        if timeout(self.last_writes(), ended).await.is_err() {
+            tracing::warn!(job = %self.id, package = %package.unit, "the end of a use was not written in time");
+        }
+    }
+
+    /// Watches a running attempt to its end. Also answers the end in one word, for the figures.
+    async fn attend(&self, job: &Job, mut attempt: Attempt, spec: &Spec) -> (Halt, &'static str) {
+        let mut is_created = false;
+        let stop = tokio::select! {
+            exit = attempt.exited() => Ok(exit),
+            halt = self.unwanted(job) => Err(halt),
+            halt = self.see_it_created(spec, &mut is_created) => Err(halt),
+        };
+        match stop {
+            Ok(exit) => self.ended_by_itself(&attempt, spec, exit, is_created),
+            Err(halt) => (self.stop(attempt, halt, is_created).await, "stopped"),
+        }
+    }
+
+    fn ended_by_itself(
+        &self,
+        attempt: &Attempt,
+        spec: &Spec,
+        exit: Option<ExitRecord>,
+        is_created: bool,
+    ) -> (Halt, &'static str) {
+        let Some(exit) = exit.filter(|exit| !lost_its_container(Some(exit))) else {
+            let why =
+                format!("node {} lost the right to run it, or its guard was killed", self.host.options.name);
+            return (Halt::Released(why), "lost");
+        };
+        // The file may have appeared in the last moment.
+        let is_created = is_created || spec.created_file.as_ref().is_some_and(|file| file.exists());
+        match judge(attempt.dir(), spec, &exit, is_created) {
+            Ok(exit) => (Halt::Over { state: JobState::Finished, exit, created: true }, "finished"),
+            Err(exit) => (Halt::failed(exit, is_created), "failed"),
+        }
+    }
+
+    /// Waits for the moment that makes it a job and writes it down. Returns only if that is refused.
+    async fn see_it_created(&self, spec: &Spec, is_created: &mut bool) -> Halt {
+        match &spec.created_file {
+            None => sleep(ALIVE_AFTER).await,
+            Some(file) => {
+                while !file.exists() {
+                    sleep(CREATED_LOOK).await;
+                }
+            }
+        }
+        *is_created = true;
+        let written = self
+            .host
+            .insist(&self.tenure, &self.scope(), |view| created(view, &self.id, self.epoch, now_ms()))
+            .await;
+        match written {
+            Ok(()) => {
+                tracing::info!(job = %self.id, "created: RUNNING");
+                std::future::pending().await
+            }
+            Err(refusal) => self.or_cancelled(refusal).await,
+        }
+    }
+
+    /// A refusal of the owner's step: if somebody wants the job gone, that is why.
+    async fn or_cancelled(&self, refusal: Refusal) -> Halt {
+        let intent = match View::load(&*self.host.kv, self.scope()).await {
+            Ok(view) => view.get(&JobCancelKey::new(&self.id)).ok().flatten(),
+            Err(_) => None,
+        };
+        match intent {
+            Some(intent) if refusal.class == Class::WrongState => Halt::Cancelled(intent.value.reason),
+            _ => refusal.into(),
+        }
+    }
+
+    /// Ends a running attempt, and returns when nothing of it runs.
+    async fn stop(&self, mut attempt: Attempt, halt: Halt, is_created: bool) -> Halt {
+        let grace = match &halt {
+            Halt::Fenced(_) => Duration::ZERO,
+            Halt::Released(_) => STOP_GRACE.min(self.host.options.host.cancel_grace),
+            Halt::Cancelled(_) | Halt::Over { .. } => self.host.options.host.cancel_grace,
+        };
+        if let Halt::Cancelled(_) = &halt {
+            self.say_cancelling().await;
+        }
+        if !grace.is_zero() {
+            attempt.tell(Order::Terminate);
+            if timeout(grace, attempt.exited()).await.is_ok() {
+                return with_created(halt, is_created);
+            }
+            tracing::info!(job = %self.id, ?grace, "did not end by itself; killing it");
+        }
+        attempt.tell(Order::Kill);
+        attempt.exited().await;
+        with_created(halt, is_created)
+    }
+
+    /// CANCELLING is for people to see: the kill does not wait long for it.
+    async fn say_cancelling(&self) {
+        let scope = self.scope();
+        let write = self.host.insist(&self.tenure, &scope, |view| cancelling(view, &self.id, self.epoch));
+        let _ = timeout(STORE_RETRY, write).await;
+    }
+
+    /// Returns when the job is not to run here any more, and why.
+    async fn unwanted(&self, job: &Job) -> Halt {
+        let mut views = self.host.views.clone();
+        let (end, lost) = (self.host.shutdown.token(), &self.tenure.lost);
+        loop {
+            let view = views.borrow_and_update().clone();
+            if let Some(halt) = self.look(&view, job) {
+                return halt;
+            }
+            tokio::select! {
+                () = lost.cancelled() => return Halt::Fenced("the registration of this node is gone".into()),
+                () = end.cancelled() => {
+                    return Halt::Released(format!("node {} is stopping", self.host.options.name));
+                }
+                changed = views.changed() => if changed.is_err() {
+                    return Halt::Released(format!("node {} is stopping", self.host.options.name));
+                }
+            }
+        }
+    }
+
+    fn look(&self, view: &View, job: &Job) -> Option<Halt> {
+        // A view from before the claim says nothing about it.
+        if view.revision() < self.epoch {
+            return None;
+        }
+        let owner = view.get(&JobOwnerKey::new(&self.id)).ok()?;
+        if owner.is_none_or(|owner| owner.create_revision != self.epoch) {
+            return Some(Halt::Fenced(format!("epoch {} is over", self.epoch)));
+        }
+        if let Some(intent) = view.get(&JobCancelKey::new(&self.id)).ok()? {
+            return Some(Halt::Cancelled(intent.value.reason));
+        }
+        let forced = |package: &&PackageRef| match view.get(&UnitKey::new(&package.unit)) {
+            Ok(Some(unit)) => unit.op != package.op || unit.state == UnitState::Purging,
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        job.packages().find(forced).map(|package| {
+            let text = format!("package {} was removed by force", package.unit);
+            Halt::failed(failure("PACKAGE_REMOVED", text), false)
+        })
+    }
+}
+
+fn with_created(halt: Halt, is_created: bool) -> Halt {
+    match halt {
+        Halt::Over { state, exit, created } => Halt::Over { state, exit, created: created || is_created },
+        other => other,
+    }
+}

@@ -1,0 +1,40 @@
+//! Named limits of a server node, each with what a user sees.
+
+use std::time::Duration;
+
+/// Attempts of a job whose output is kept on a node: older ones are deleted when a new one starts.
+pub const ATTEMPTS_KEPT: usize = 5;
+/// Lines of stderr in a failure-cause.
+pub const CAUSE_LINES: usize = 20;
+/// Bytes of a failure-cause: the store's values are small.
+pub const CAUSE_BYTES: usize = 8 * 1024;
+/// Bytes of output in one answer.
+pub const LOG_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// How long a start waits for the guards of a dead predecessor to let go before it kills them itself.
+pub const TAKE_OVER_GRACE: Duration = Duration::from_secs(3);
+/// How long a start kills leftovers before it gives up with an error.
+pub const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
+/// `created = started`: alive so long, and main() has made it a job.
+pub const ALIVE_AFTER: Duration = Duration::from_secs(1);
+/// How often the created file is looked for with `created = signal`.
+pub const CREATED_LOOK: Duration = Duration::from_millis(50);
+/// What a successor waits before it starts: the difference of clock rates over a lease, with room to spare.
+pub const SUCCESSOR_PAUSE: Duration = Duration::from_secs(1);
+/// Pause before something that the store did not answer is tried again.
+pub const STORE_RETRY: Duration = Duration::from_millis(300);
+/// Pause before a job is given back because its package cannot be had here.
+pub const RELEASE_PAUSE: Duration = Duration::from_secs(2);
+/// Pause before a READY package that could not be fetched is fetched again.
+pub const FETCH_RETRY: Duration = Duration::from_secs(10);
+/// How often a node compares disk and store though nothing changed.
+pub const RESCAN_EVERY: Duration = Duration::from_secs(30);
+/// Default deadline of a create.
+pub const CREATE_DEADLINE: Duration = Duration::from_secs(300);
+/// Longest deadline a client may ask for.
+pub const CREATE_DEADLINE_MAX: Duration = Duration::from_secs(3600);
+/// How long a coordinator that gave up waits for the undoing before it answers.
+pub const UNDO_WAIT: Duration = Duration::from_secs(5);
+/// How long the last writes of a stopping node may take.
+pub const LAST_WRITES: Duration = Duration::from_secs(3);
+/// Longest time a stopping node gives its jobs to end by themselves.
+pub const STOP_GRACE: Duration = Duration::from_secs(3);

@@ -1,0 +1,231 @@
+//! The node's HTTP API: packages in, package bytes and output of jobs out. For dispatchers and other nodes.
+
+use std::io::SeekFrom;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::multipart::Multipart;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, put};
+use icp_store::Digest;
+use records::packages::Targets;
+use records::record::{Policy, UnitOrigin};
+use records::{JobId, Refusal, UnitId};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio_util::io::ReaderStream;
+
+use crate::deploy_coordinator::{Create, CreateError, create, reason_of};
+use crate::guard::logs;
+use crate::host::{Host, blocking};
+use crate::limits::{CREATE_DEADLINE, CREATE_DEADLINE_MAX, LOG_ANSWER_BYTES};
+use crate::receive::ReceiveError;
+
+/// Where the end of the stream is, in the answer to a read of output.
+pub const LOG_SIZE: &str = "x-log-size";
+/// Where the bytes of the answer begin: later than asked for if output was dropped there.
+pub const LOG_OFFSET: &str = "x-log-offset";
+
+/// The routes, without those of health and figures.
+pub fn routes(host: Arc<Host>) -> Router {
+    Router::new()
+        .route("/packages", get(list))
+        .route("/packages/{name}/{version}", put(put_package).layer(DefaultBodyLimit::disable()))
+        .route("/packages/{name}/{version}/manifest", get(manifest))
+        .route("/blobs/{digest}", get(blob))
+        .route("/jobs/{job}/attempts/{attempt}/{stream}", get(output))
+        .with_state(host)
+}
+
+/// A failure as its status and one sentence.
+struct Failed(StatusCode, &'static str, String);
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        (self.0, axum::Json(json!({ "errors": [self.2], "reason": self.1 }))).into_response()
+    }
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        let status =
+            StatusCode::from_u16(refusal.class.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self(status, refusal.class.code(), refusal.text)
+    }
+}
+
+impl From<CreateError> for Failed {
+    fn from(error: CreateError) -> Self {
+        let text = reason_of(&error);
+        match error {
+            CreateError::Refused(refusal) => refusal.into(),
+            CreateError::Received(ReceiveError::Store(error)) => match error.code() {
+                "BAD_PATH" | "LIMIT" => Self(StatusCode::BAD_REQUEST, "BAD_REQUEST", text),
+                "ENOSPC" => Self(StatusCode::INSUFFICIENT_STORAGE, "ENOSPC", text),
+                code => Self(StatusCode::INTERNAL_SERVER_ERROR, code, text),
+            },
+            CreateError::Received(ReceiveError::Body(_)) => {
+                Self(StatusCode::BAD_REQUEST, "BAD_REQUEST", text)
+            }
+            CreateError::Undone(_) => Self(StatusCode::INTERNAL_SERVER_ERROR, "UNDONE", text),
+            CreateError::TimedOut(_) => Self(StatusCode::GATEWAY_TIMEOUT, "TIMEOUT", text),
+            CreateError::Unknown(_) => Self(StatusCode::SERVICE_UNAVAILABLE, "UNKNOWN", text),
+            CreateError::NotRegistered => Self(StatusCode::SERVICE_UNAVAILABLE, "NOT_REGISTERED", text),
+        }
+    }
+}
+
+fn bad_request(text: impl Into<String>) -> Failed {
+    Failed(StatusCode::BAD_REQUEST, "BAD_REQUEST", text.into())
+}
+
+fn not_found(text: impl Into<String>) -> Failed {
+    Failed(StatusCode::NOT_FOUND, "NOT_FOUND", text.into())
+}
+
+fn disk_failed(error: impl std::fmt::Display) -> Failed {
+    Failed(StatusCode::INTERNAL_SERVER_ERROR, "EIO", error.to_string())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PutQuery {
+    origin: Option<String>,
+    copies: Option<u32>,
+    nodes: Option<String>,
+    timeout_ms: Option<u64>,
+}
+
+impl PutQuery {
+    fn create(self, unit: UnitId) -> Result<Create, Failed> {
+        let origin = match self.origin.as_deref() {
+            None | Some("icp") => UnitOrigin::Icp,
+            Some("jar") => UnitOrigin::Jar,
+            Some("private") => UnitOrigin::Private,
+            Some(other) => return Err(bad_request(format!("origin={other}: wants icp, jar or private"))),
+        };
+        let (targets, policy) = match (self.copies, self.nodes.as_deref()) {
+            (Some(_), Some(_)) => return Err(bad_request("copies and nodes exclude each other")),
+            (Some(copies), None) => (Targets::Some(copies), Policy::Copies(copies)),
+            (None, None | Some("all")) => (Targets::Live, Policy::All),
+            (None, Some("majority")) => (Targets::Live, Policy::Majority),
+            (None, Some(names)) => {
+                let names = names.split(',').map(|name| name.trim().to_owned()).collect();
+                (Targets::Named(names), Policy::All)
+            }
+        };
+        let timeout = self.timeout_ms.map_or(CREATE_DEADLINE, Duration::from_millis).min(CREATE_DEADLINE_MAX);
+        Ok(Create { unit, origin, targets, policy, timeout })
+    }
+}
+
+async fn put_package(
+    State(host): State<Arc<Host>>,
+    Path((name, version)): Path<(String, String)>,
+    query: Result<Query<PutQuery>, axum::extract::rejection::QueryRejection>,
+    request: Request,
+) -> Result<Response, Failed> {
+    let unit = UnitId::new(&name, &version)?;
+    let Query(query) = query.map_err(|e| bad_request(e.body_text()))?;
+    let wish = query.create(unit)?;
+    let body = Multipart::from_request(request, &()).await.map_err(|e| bad_request(e.body_text()))?;
+    let status = create(host, wish, body).await?;
+    Ok(axum::Json(status).into_response())
+}
+
+async fn list(State(host): State<Arc<Host>>) -> Result<Response, Failed> {
+    let found = host.on_disk(icp_store::PackageStore::list).await.map_err(disk_failed)?;
+    Ok(axum::Json(found).into_response())
+}
+
+async fn manifest(
+    State(host): State<Arc<Host>>,
+    Path((name, version)): Path<(String, String)>,
+) -> Result<Response, Failed> {
+    let unit = UnitId::new(&name, &version)?;
+    let found = host.on_disk(move |store| store.installed(&unit.name, &unit.version)).await;
+    match found.map_err(disk_failed)? {
+        Some(found) => Ok(axum::Json(found.manifest).into_response()),
+        None => Err(not_found(format!("{name}:{version} is not on this node"))),
+    }
+}
+
+async fn blob(
+    State(host): State<Arc<Host>>,
+    Path(digest): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let digest: Digest = digest.parse().map_err(bad_request)?;
+    let path = host.on_disk(move |store| store.blob(&digest)).await;
+    let path = path.ok_or_else(|| not_found(format!("no file with hash {digest} is on this node")))?;
+    let mut file = tokio::fs::File::open(path).await.map_err(disk_failed)?;
+    let size = file.metadata().await.map_err(disk_failed)?.len();
+    let from = match headers.get(header::RANGE) {
+        None => None,
+        Some(range) => Some(range_start(range.to_str().unwrap_or_default(), size)?),
+    };
+    let start = from.unwrap_or(0);
+    file.seek(SeekFrom::Start(start)).await.map_err(disk_failed)?;
+    let body = Body::from_stream(ReaderStream::with_capacity(file.take(size - start), 64 * 1024));
+    let length = (header::CONTENT_LENGTH, (size - start).to_string());
+    let kind = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
+    Ok(match from {
+        None => (StatusCode::OK, [length, kind], body).into_response(),
+        Some(start) => {
+            let last = size.saturating_sub(1);
+            let range = (header::CONTENT_RANGE, format!("bytes {start}-{last}/{size}"));
+            (StatusCode::PARTIAL_CONTENT, [length, kind, range], body).into_response()
+        }
+    })
+}
+
+/// `bytes=N-`, the only form that a resumed fetch needs.
+fn range_start(range: &str, size: u64) -> Result<u64, Failed> {
+    let start = range.strip_prefix("bytes=").and_then(|r| r.strip_suffix('-')).and_then(|n| n.parse().ok());
+    match start {
+        Some(start) if start <= size => Ok(start),
+        Some(_) => {
+            Err(Failed(StatusCode::RANGE_NOT_SATISFIABLE, "RANGE", format!("the file has {size} bytes")))
+        }
+        None => Err(bad_request(format!("range {range:?}: wants bytes=N-"))),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct OutputQuery {
+    offset: Option<i64>,
+    limit: Option<usize>,
+}
+
+async fn output(
+    State(host): State<Arc<Host>>,
+    Path((job, attempt, stream)): Path<(String, u32, String)>,
+    Query(query): Query<OutputQuery>,
+) -> Result<Response, Failed> {
+    let job: JobId = job.parse().map_err(Failed::from)?;
+    if stream != "stdout" && stream != "stderr" {
+        return Err(not_found(format!("there is no output {stream}: ask for stdout or stderr")));
+    }
+    let dir = host.jobs_dir.join(job.as_str()).join(attempt.to_string());
+    let limit = query.limit.unwrap_or(LOG_ANSWER_BYTES).min(LOG_ANSWER_BYTES);
+    let offset = query.offset.unwrap_or(0);
+    let piece = blocking(move || logs::read(&dir, &stream, offset, limit)).await;
+    let piece = match piece {
+        Ok(piece) => piece,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(not_found(format!("attempt {attempt} of job {job} is not on this node (any more)")));
+        }
+        Err(e) => return Err(disk_failed(e)),
+    };
+    let headers = [
+        (header::CONTENT_TYPE.as_str(), "text/plain; charset=utf-8".to_owned()),
+        (LOG_SIZE, piece.end.to_string()),
+        (LOG_OFFSET, piece.offset.to_string()),
+    ];
+    Ok((headers, piece.bytes).into_response())
+}
