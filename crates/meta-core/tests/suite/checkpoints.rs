@@ -187,7 +187,10 @@ fn an_empty_store_survives_too() {
 fn a_checkpoint_in_the_middle_of_a_sweep_is_that_of_its_end() {
     let mut rig = Rig::new();
     for batch in 0..40 {
-        let key = |n| Bytes::from(format!("k{}", (batch * 100 + n) % 7));
+        // One busy key first, whose events use up the step of an entry; then 1,000 keys put twice.
+        let key = |n| {
+            if batch < 20 { "busy".into() } else { Bytes::from(format!("k{}", (batch * 100 + n) % 1_000)) }
+        };
         let puts = (0..100).map(|n| Command::Put(PutRequest { key: key(n), ..PutRequest::default() }));
         let batch = rig.batch(puts.collect(), None);
         rig.apply(batch);
