@@ -10,7 +10,7 @@ use crate::hash::{Sum, of_key_value};
 use crate::history::{History, without_previous};
 use crate::snapshot::Snapshot;
 use crate::tree::Tree;
-use crate::versions::{KeyVersions, Version};
+use crate::versions::Version;
 
 /// What an old version or a tombstone is taken to cost in memory beside its key and value.
 pub(crate) const VERSION_OVERHEAD: u64 = 160;
@@ -54,44 +54,46 @@ impl Keyspace {
         self.hash
     }
 
-    /// Writes the next version of a key at `revision`, as its `sub`-th event.
-    pub(crate) fn put(&mut self, key: &Bytes, value: Bytes, lease: LeaseId, at: (Revision, u32)) -> Event {
-        let (revision, sub) = at;
-        let prev = self.now.current(key).cloned();
-        let kv = Arc::new(KeyValue {
-            key: prev.as_ref().map_or_else(|| key.clone(), |prev| prev.key.clone()),
-            value,
-            create_revision: prev.as_ref().map_or(revision, |prev| prev.create_revision),
-            mod_revision: revision,
-            version: prev.as_ref().map_or(1, |prev| prev.version + 1),
-            lease,
+    /// Writes the next version of a key as the `sub`-th event of `revision`. `content` gives value and lease,
+    /// knowing the version before.
+    pub(crate) fn put(
+        &mut self,
+        key: &Bytes,
+        (revision, sub): (Revision, u32),
+        content: impl FnOnce(Option<&KeyValue>) -> (Bytes, LeaseId),
+    ) -> Event {
+        let (kv, prev) = self.now.tree.alter(key, |versions| {
+            let prev = versions.current().cloned();
+            let (value, lease) = content(prev.as_deref());
+            let kv = Arc::new(KeyValue {
+                key: prev.as_ref().map_or_else(|| key.clone(), |prev| prev.key.clone()),
+                value,
+                create_revision: prev.as_ref().map_or(revision, |prev| prev.create_revision),
+                mod_revision: revision,
+                version: prev.as_ref().map_or(1, |prev| prev.version + 1),
+                lease,
+            });
+            versions.push(Version { kv: Arc::clone(&kv), sub });
+            (kv, prev)
         });
-        self.push(Version { kv: Arc::clone(&kv), sub });
         self.live_bytes += size(&kv);
         self.hash.add(of_key_value(&kv));
         self.supersede(prev.as_deref());
         Event { kind: EventKind::Put, kv, prev }
     }
 
-    /// Ends a live key at `revision`; `None` if it is not live.
-    pub(crate) fn delete(&mut self, key: &Bytes, at: (Revision, u32)) -> Option<Event> {
-        let (revision, sub) = at;
-        let prev = Arc::clone(self.now.current(key)?);
-        let kv = KeyValue { key: prev.key.clone(), mod_revision: revision, ..KeyValue::default() };
-        let kv = Arc::new(kv);
-        self.push(Version { kv: Arc::clone(&kv), sub });
+    /// Ends a live key as the `sub`-th event of `revision`; `None` if it is not live.
+    pub(crate) fn delete(&mut self, key: &Bytes, (revision, sub): (Revision, u32)) -> Option<Event> {
+        let (kv, prev) = self.now.tree.modify(key, |versions| {
+            let prev = Arc::clone(versions.current()?);
+            let kv = KeyValue { key: prev.key.clone(), mod_revision: revision, ..KeyValue::default() };
+            let kv = Arc::new(kv);
+            versions.push(Version { kv: Arc::clone(&kv), sub });
+            Some((kv, prev))
+        })??;
         self.history_bytes += size(&kv) + VERSION_OVERHEAD;
         self.supersede(Some(&prev));
         Some(Event { kind: EventKind::Delete, kv, prev: Some(prev) })
-    }
-
-    fn push(&mut self, version: Version) {
-        let key = version.kv.key.clone();
-        let mut version = Some(version);
-        let there = self.now.tree.modify(&key, |versions| versions.push(version.take().expect("taken once")));
-        if let (None, Some(version)) = (there, version) {
-            self.now.tree.insert(key, KeyVersions::new(version));
-        }
     }
 
     /// Moves a version from the living to the history.

@@ -10,7 +10,7 @@ use crate::hash::{Sum, of_lease};
 use crate::tree::{Tree, Weigh};
 
 /// One lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Lease {
     /// Seconds granted.
     pub(crate) ttl_s: i64,
@@ -107,9 +107,10 @@ impl Leases {
 
     fn set(&mut self, id: LeaseId, ttl_s: i64) {
         let expiry_ms = self.time_ms.saturating_add((ttl_s as u64).saturating_mul(1000));
-        if let Some(old) = self.table.insert(id, Lease { ttl_s, expiry_ms }) {
+        if let Some(old) = self.table.get(&id).copied() {
             self.forget(id, old);
         }
+        self.table.alter(&id, |lease| *lease = Lease { ttl_s, expiry_ms });
         self.due.insert((expiry_ms, id));
         self.hash.add(of_lease(id, ttl_s, expiry_ms));
     }

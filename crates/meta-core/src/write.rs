@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use meta_types::{
-    DeleteRangeReply, DeleteRangeRequest, Event, PutReply, PutRequest, Refusal, Revision, RevisionEvents,
+    DeleteRangeReply, DeleteRangeRequest, Event, KeyValue, LeaseId, PutReply, PutRequest, Refusal, Revision,
+    RevisionEvents,
 };
 
 use crate::keyspace::Keyspace;
@@ -28,17 +29,19 @@ impl<'a> Write<'a> {
 
     /// Puts a key whose put was checked.
     pub(crate) fn put(&mut self, request: &PutRequest) -> PutReply {
-        let prev = self.keys.now.current(&request.key).cloned();
-        let old_lease = prev.as_ref().map_or(0, |prev| prev.lease);
-        let lease = if request.ignore_lease { old_lease } else { request.lease };
-        let value = match &prev {
-            Some(prev) if request.ignore_value => prev.value.clone(),
-            _ => request.value.clone(),
-        };
-        self.leases.attach(&request.key, old_lease, lease);
-        let event = self.keys.put(&request.key, value, lease, self.position());
+        let position = self.position();
+        let event = self.keys.put(&request.key, position, |prev| {
+            let lease = if request.ignore_lease { lease_of(prev) } else { request.lease };
+            let value = match prev {
+                Some(prev) if request.ignore_value => prev.value.clone(),
+                _ => request.value.clone(),
+            };
+            (value, lease)
+        });
+        self.leases.attach(&request.key, lease_of(event.prev.as_deref()), event.kv.lease);
+        let prev_kv = event.prev.clone().filter(|_| request.prev_kv);
         self.events.push(event);
-        PutReply { prev_kv: prev.filter(|_| request.prev_kv) }
+        PutReply { prev_kv }
     }
 
     /// Deletes the live keys of a range, in the order of keys.
@@ -64,8 +67,7 @@ impl<'a> Write<'a> {
         for key in keys {
             let position = self.position();
             let Some(event) = self.keys.delete(key, position) else { continue };
-            let lease = event.prev.as_ref().map_or(0, |prev| prev.lease);
-            self.leases.attach(key, lease, 0);
+            self.leases.attach(key, lease_of(event.prev.as_deref()), 0);
             self.events.push(event);
         }
     }
@@ -79,6 +81,10 @@ impl<'a> Write<'a> {
         self.keys.commit(events.clone());
         Some(events)
     }
+}
+
+fn lease_of(kv: Option<&KeyValue>) -> LeaseId {
+    kv.map_or(0, |kv| kv.lease)
 }
 
 /// The checks of a put that need the state, without those of its lease.

@@ -53,20 +53,21 @@ impl<K: Ord + Clone, V: Weigh + Clone> Tree<K, V> {
         self.root.get(key)
     }
 
-    /// Puts an entry; the one it replaces comes back.
-    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let added = value.weight();
-        let (old, split) = node::insert(&mut self.root, key, value);
-        if let Some(right) = split {
+    /// Changes the entry of `key`, which is a default one if there was none.
+    pub(crate) fn alter<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> R
+    where
+        V: Default,
+    {
+        let altered = node::alter(&mut self.root, key, change);
+        if let Some(right) = altered.split {
             let left = std::mem::replace(&mut self.root, Arc::new(Node::Leaf(Vec::new())));
             self.root = Arc::new(Node::grow(left, right));
         }
-        self.weight += added;
-        self.weight -= old.as_ref().map_or(0, Weigh::weight);
-        old
+        self.weight = self.weight + altered.after - altered.before;
+        altered.result
     }
 
-    /// Changes the entry of `key` in place; `None` if there is none.
+    /// Changes the entry of `key` if there is one.
     pub(crate) fn modify<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         let (result, before, after) = node::modify(&mut self.root, key, change)?;
         self.weight = self.weight + after - before;

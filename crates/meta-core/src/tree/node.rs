@@ -125,43 +125,58 @@ impl<K: Ord + Clone, V: Weigh + Clone> Node<K, V> {
     }
 }
 
-pub(super) type Inserted<K, V> = (Option<V>, Option<Child<K, V>>);
+/// What `alter` did below a node.
+pub(super) struct Altered<K, V, R> {
+    pub(super) result: R,
+    /// Weight of the entry before; 0 if there was none.
+    pub(super) before: u64,
+    /// Weight of the entry after.
+    pub(super) after: u64,
+    /// The right half, if the node was split.
+    pub(super) split: Option<Child<K, V>>,
+}
 
-/// Inserts below `node`: the replaced value, and the right half if the node was split.
-pub(super) fn insert<K: Ord + Clone, V: Weigh + Clone>(
+/// Changes the value of `key`, which is a default one if there was none.
+pub(super) fn alter<K: Ord + Clone, V: Weigh + Clone + Default, R>(
     node: &mut Arc<Node<K, V>>,
-    key: K,
-    value: V,
-) -> Inserted<K, V> {
+    key: &K,
+    change: impl FnOnce(&mut V) -> R,
+) -> Altered<K, V, R> {
     let node = Arc::make_mut(node);
-    let old = match node {
-        Node::Leaf(entries) => match entries.binary_search_by(|(k, _)| k.cmp(&key)) {
-            Ok(at) => Some(std::mem::replace(&mut entries[at].1, value)),
-            Err(at) => {
-                entries.insert(at, (key, value));
-                None
-            }
-        },
+    let mut altered = match node {
+        Node::Leaf(entries) => {
+            let found = entries.binary_search_by(|(k, _)| k.cmp(key));
+            let (at, before) = match found {
+                Ok(at) => (at, entries[at].1.weight()),
+                Err(at) => {
+                    entries.insert(at, (key.clone(), V::default()));
+                    (at, 0)
+                }
+            };
+            let value = &mut entries[at].1;
+            let result = change(value);
+            Altered { result, before, after: value.weight(), split: None }
+        }
         Node::Branch(children) => {
-            let at = child_index(children, &key);
+            let at = child_index(children, key);
             let child = &mut children[at];
-            if key < child.first {
+            if *key < child.first {
                 child.first = key.clone();
             }
-            child.weight += value.weight();
-            let (old, split) = insert(&mut child.node, key, value);
-            child.weight -= old.as_ref().map_or(0, Weigh::weight);
-            if let Some(right) = split {
+            let mut altered = alter(&mut child.node, key, change);
+            child.weight = child.weight + altered.after - altered.before;
+            if let Some(right) = altered.split.take() {
                 child.weight -= right.weight;
                 children.insert(at + 1, right);
             }
-            old
+            altered
         }
     };
-    (old, node.split())
+    altered.split = node.split();
+    altered
 }
 
-/// Changes the value of `key`: the result, the weight before, the weight after.
+/// Changes the value of `key` if there is one: the result, the weight before, the weight after.
 pub(super) fn modify<K: Ord + Clone, V: Weigh + Clone, R>(
     node: &mut Arc<Node<K, V>>,
     key: &K,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{Tree, Weigh};
 
 /// Weighs 0 or 1 like a deleted or a live key.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 struct Item(u32);
 
 impl Weigh for Item {
@@ -60,7 +60,10 @@ proptest! {
         let mut kept = Vec::new();
         for (n, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Insert(k, v) => assert_eq!(tree.insert(k, Item(v)), naive.insert(k, Item(v))),
+                Step::Insert(k, v) => {
+                    let old = tree.alter(&k, |item| std::mem::replace(item, Item(v)));
+                    assert_eq!(old, naive.insert(k, Item(v)).unwrap_or_default());
+                }
                 Step::Modify(k, v) => {
                     let there = tree.modify(&k, |item| item.0 = v).is_some();
                     assert_eq!(there, naive.get_mut(&k).map(|item| item.0 = v).is_some());
