@@ -148,7 +148,8 @@ impl WalError {
 /// What an open found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// True when there was no log: an empty one was created.
+    /// True when there was no log: an empty one was created. In the directory of a member this means that its votes
+    /// and entries are gone: it must not take part as if it had none.
     pub created: bool,
     /// Last vote saved.
     pub vote: Option<Vote>,

@@ -1,7 +1,8 @@
 //! A disk in memory that behaves as badly as a real one may: unsynced writes are lost sector by sector, unsynced
 //! names are lost one by one, syncs fail, space runs out, power goes at a chosen operation. All chance is a seed.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod state;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,9 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{Disk, DiskFile, DiskLock, OpenMode};
-
-/// A device writes whole sectors: a power cut leaves each one old or new.
-const SECTOR_BYTES: usize = 512;
+use state::{Inode, NameChange, State, overwrite, power_is_off};
 
 /// What goes wrong, and when. Operations are counted from the disk's creation.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,36 +24,6 @@ pub struct MemDiskFaults {
     /// Power goes at the n-th writing operation (write, sync, name change): it may be half done, and it and all
     /// later operations fail.
     pub power_off_at: Option<u64>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Inode {
-    now: Vec<u8>,
-    durable: Vec<u8>,
-    /// Writes since the last sync, in order.
-    unsynced: Vec<(usize, Vec<u8>)>,
-}
-
-#[derive(Debug, Clone)]
-enum NameChange {
-    Link(PathBuf, u64),
-    Unlink(PathBuf),
-    Rename(PathBuf, PathBuf, u64),
-}
-
-#[derive(Debug, Default)]
-struct State {
-    inodes: BTreeMap<u64, Inode>,
-    names: BTreeMap<PathBuf, u64>,
-    durable_names: BTreeMap<PathBuf, u64>,
-    unsynced_names: Vec<NameChange>,
-    dirs: BTreeSet<PathBuf>,
-    locks: BTreeSet<PathBuf>,
-    next_inode: u64,
-    faults: MemDiskFaults,
-    operations: u64,
-    syncs: u64,
-    powered_off: bool,
 }
 
 /// The disk; clones are the same disk.
@@ -76,23 +45,6 @@ impl DiskLock for MemLock {}
 impl Drop for MemLock {
     fn drop(&mut self) {
         self.disk.lock().locks.remove(&self.path);
-    }
-}
-
-/// splitmix64: enough chance for choosing what a crash keeps.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn half(&mut self) -> bool {
-        self.next() & 1 == 1
     }
 }
 
@@ -127,25 +79,7 @@ impl MemDisk {
     /// The disk as it is found after a power cut now. What was synced is there; of the rest `seed` decides: all of
     /// it, none of it, or some sectors and some names.
     pub fn crash(&self, seed: u64) -> MemDisk {
-        let state = self.0.lock();
-        let mut chance = Chance(seed);
-        let style = chance.next() % 4;
-        let mut names = state.durable_names.clone();
-        for change in &state.unsynced_names {
-            if style == 0 || style != 1 && chance.half() {
-                change.apply(&mut names);
-            }
-        }
-        let mut after = State { dirs: state.dirs.clone(), next_inode: state.next_inode, ..State::default() };
-        for &inode in names.values() {
-            let content = state.inodes[&inode].after_crash(style, &mut chance);
-            after
-                .inodes
-                .insert(inode, Inode { now: content.clone(), durable: content, unsynced: Vec::new() });
-        }
-        after.names = names.clone();
-        after.durable_names = names;
-        MemDisk(Arc::new(Mutex::new(after)))
+        MemDisk(Arc::new(Mutex::new(self.0.lock().after_crash(seed))))
     }
 
     /// The bytes of a file, for tests that damage them.
@@ -187,129 +121,6 @@ impl MemDisk {
         change.apply(&mut names);
         state.names = names;
         state.unsynced_names.push(change);
-        Ok(())
-    }
-}
-
-fn power_is_off() -> io::Error {
-    io::Error::other("the power is off")
-}
-
-impl NameChange {
-    fn apply(&self, names: &mut BTreeMap<PathBuf, u64>) {
-        match self {
-            NameChange::Link(path, inode) => {
-                names.insert(path.clone(), *inode);
-            }
-            NameChange::Unlink(path) => {
-                names.remove(path);
-            }
-            NameChange::Rename(from, to, inode) => {
-                if names.get(from) == Some(inode) {
-                    names.remove(from);
-                }
-                names.insert(to.clone(), *inode);
-            }
-        }
-    }
-
-    fn is_in(&self, dir: &Path) -> bool {
-        match self {
-            NameChange::Link(path, _) | NameChange::Unlink(path) | NameChange::Rename(_, path, _) => {
-                path.parent() == Some(dir)
-            }
-        }
-    }
-}
-
-impl Inode {
-    fn write(&mut self, offset: usize, bytes: &[u8]) {
-        overwrite(&mut self.now, offset, bytes);
-        self.unsynced.push((offset, bytes.to_vec()));
-    }
-
-    /// `style` 0 keeps all, 1 loses all, others choose by sector.
-    fn after_crash(&self, style: u64, chance: &mut Chance) -> Vec<u8> {
-        match style {
-            0 => return self.now.clone(),
-            1 => return self.durable.clone(),
-            _ => {}
-        }
-        let mut content = self.durable.clone();
-        for (offset, bytes) in &self.unsynced {
-            let mut at = 0;
-            while at < bytes.len() {
-                let sector_left = SECTOR_BYTES - (offset + at) % SECTOR_BYTES;
-                let end = (at + sector_left).min(bytes.len());
-                if chance.half() {
-                    overwrite(&mut content, offset + at, &bytes[at..end]);
-                }
-                at = end;
-            }
-        }
-        content
-    }
-}
-
-fn overwrite(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
-    if content.len() < offset + bytes.len() {
-        content.resize(offset + bytes.len(), 0);
-    }
-    content[offset..offset + bytes.len()].copy_from_slice(bytes);
-}
-
-impl State {
-    fn new_inode(&mut self) -> u64 {
-        let inode = self.next_inode;
-        self.next_inode += 1;
-        self.inodes.insert(inode, Inode::default());
-        inode
-    }
-
-    fn add_dir(&mut self, mut dir: Option<&Path>) {
-        while let Some(d) = dir {
-            self.dirs.insert(d.to_owned());
-            dir = d.parent();
-        }
-    }
-
-    /// Counts an operation; Ok(true) when the power goes during this one.
-    fn begin_operation(&mut self) -> io::Result<bool> {
-        if self.powered_off {
-            return Err(power_is_off());
-        }
-        let number = self.operations;
-        self.operations += 1;
-        self.powered_off = self.faults.power_off_at == Some(number);
-        Ok(self.powered_off)
-    }
-
-    /// Counts a sync; an error when this one is to fail. Ok(false) when it only claims success.
-    fn begin_sync(&mut self) -> io::Result<bool> {
-        if self.begin_operation()? {
-            return Err(power_is_off());
-        }
-        let number = self.syncs;
-        self.syncs += 1;
-        match self.faults.fail_sync_at {
-            Some(at) if number == at || number > at && self.faults.fail_syncs_after => {
-                Err(io::Error::other("the sync failed"))
-            }
-            Some(at) => Ok(number < at),
-            None => Ok(true),
-        }
-    }
-
-    fn used_bytes(&self) -> u64 {
-        self.names.values().map(|inode| self.inodes[inode].now.len() as u64).sum()
-    }
-
-    fn check_room(&self, inode: u64, len: usize) -> io::Result<()> {
-        let Some(capacity) = self.faults.capacity_bytes else { return Ok(()) };
-        let grows = len.saturating_sub(self.inodes[&inode].now.len()) as u64;
-        if grows > 0 && self.used_bytes() + grows > capacity {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
         Ok(())
     }
 }
