@@ -24,6 +24,31 @@ process_kit::config! {
     }
 }
 
+process_kit::config! {
+    /// Two sections that share keys.
+    struct BothConfig {
+        include { first: RoleConfig, second: OtherConfig }
+    }
+}
+
+process_kit::config! {
+    /// Another section.
+    struct OtherConfig {
+        /// The same key.
+        "node.name" => node_name: String = "n2".to_owned(),
+        /// One of its own.
+        "other" => other: u16 = 1,
+    }
+}
+
+#[test]
+fn a_key_of_two_sections_is_one_key() {
+    let loaded = load::<BothConfig>(&sources(None, &[], &["node.name=x", "other=2"])).unwrap();
+    assert_eq!((loaded.config.first.node_name.as_str(), loaded.config.second.node_name.as_str()), ("x", "x"));
+    assert_eq!(loaded.config.second.other, 2);
+    assert_eq!(loaded.shown.iter().filter(|shown| shown.key == "node.name").count(), 1);
+}
+
 fn file(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();

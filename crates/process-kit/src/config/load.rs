@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use toml::{Value, de::DeTable};
 
-use super::{Config, ConfigError, ConfigValue, Row};
+use super::{Config, ConfigError, ConfigValue, Row, rows_of};
 
 /// What the layers are read from.
 #[derive(Debug, Clone, Default)]
@@ -162,7 +162,7 @@ impl<C> Loaded<C> {
 
 /// Reads all layers and fills a config.
 pub fn load<C: Config>(sources: &Sources) -> Result<Loaded<C>, ConfigError> {
-    let rows = C::rows();
+    let rows = rows_of::<C>();
     let mut values = Values::default();
     let mut notes = Vec::new();
     if let Some(path) = &sources.file {

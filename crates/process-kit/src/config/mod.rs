@@ -35,6 +35,14 @@ pub trait Config: Sized {
     fn read(values: &Values) -> Result<Self, ConfigError>;
 }
 
+/// Every key once: two sections of a role may share a key, which then means the same to both.
+pub fn rows_of<C: Config>() -> Vec<Row> {
+    let mut rows = C::rows();
+    let mut seen = std::collections::BTreeSet::new();
+    rows.retain(|row| seen.insert(row.key));
+    rows
+}
+
 /// Defines a config struct, its defaults and its [`Config`].
 ///
 /// ```
