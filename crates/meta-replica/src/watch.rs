@@ -28,5 +28,5 @@ mod tests;
 
 pub use dispatch::{Dispatcher, Feed, FeedItem};
 pub use hub::{History, Hub};
-pub use outbox::Outbox;
+pub use outbox::{Outbox, Responses};
 pub use stream::{Headers, StreamEnv, serve};

@@ -1,0 +1,295 @@
+//! The life of a replica: bind every port, form or join the cluster, serve, hand over, stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use meta_raft::{AppliedBatch, ApplyHook, RaftHandle, RaftStatus, Seams, TcpNet};
+use meta_store::RealDisk;
+use meta_types::Revision;
+use process_kit::net::{BindError, Listen, bind};
+use process_kit::{Metrics, Shutdown, SystemClock, SystemRng};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::{Context, CoreHistory};
+use crate::metrics::ReplicaMetrics;
+use crate::options::ReplicaOptions;
+use crate::quota::Quota;
+use crate::upkeep::CompactionRules;
+use crate::watch::{Dispatcher, Feed, FeedItem, Headers, Hub};
+use crate::{http, lease_expiry, server, services, upkeep};
+
+/// How long a leader that stops waits for a successor.
+const HAND_OVER: Duration = Duration::from_millis(1_500);
+/// Election timeouts after which a stream that requires a leader ends, as etcd.
+const LEADER_PATIENCE: u32 = 3;
+
+/// Why a replica does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// A port.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A port that was bound has no address.
+    #[error("the port's address cannot be read: {0}")]
+    Address(#[source] std::io::Error),
+    /// A key that cannot work.
+    #[error("{key}: {why}")]
+    Config {
+        /// The key.
+        key: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// Consensus or its disk.
+    #[error(transparent)]
+    Raft(#[from] meta_raft::StartError),
+    /// The shutdown came first.
+    #[error("stopped before the cluster was formed")]
+    Stopped,
+}
+
+/// A running replica.
+pub struct Replica {
+    client_addr: SocketAddr,
+    peer_addr: SocketAddr,
+    raft: RaftHandle,
+    context: Arc<Context>,
+    metrics: Metrics,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Replica {
+    /// Binds the ports, forms or joins the cluster, and serves. Returns once this replica is a member; until then
+    /// the client port answers that it waits. `shutdown` begun ends the wait; after this returns,
+    /// [`Replica::shutdown`] is the way to stop.
+    pub async fn start(options: ReplicaOptions, shutdown: &Shutdown) -> Result<Self, StartError> {
+        let (client, peer) = bind_ports(&options).await?;
+        let client_addr = client.local_addr().map_err(StartError::Address)?;
+        let peer_addr = peer.local_addr().map_err(StartError::Address)?;
+        let raft_options = options.raft(client_addr, peer_addr)?;
+        let clock = Arc::new(SystemClock::new());
+        let seams = Seams {
+            clock: clock.clone(),
+            rng: Arc::new(SystemRng),
+            disk: Arc::new(RealDisk),
+            net: Arc::new(TcpNet),
+        };
+        let (feed, items) = Feed::new();
+        let hook = Arc::new(FeedHook(feed.clone()));
+        let formed = CancellationToken::new();
+        let waiting = tokio::spawn(server::serve(client, http::waiting_routes(), formed.clone()));
+        let raft = tokio::select! {
+            raft = meta_raft::start(raft_options, seams, Box::new(peer), hook) => raft,
+            () = shutdown.begun() => return Err(StartError::Stopped),
+        };
+        formed.cancel();
+        let client = waiting.await.map_err(|_| StartError::Stopped)?;
+        let raft = raft?;
+        let metrics = Metrics::new("replica");
+        let (context, mut tasks) = build(&options, &raft, clock, &metrics);
+        let history = Arc::new(CoreHistory(context.core.clone()));
+        let dispatcher = Dispatcher::new(context.hub.clone(), history, feed.clone(), items);
+        tasks.push(tokio::spawn(dispatcher.run(context.shutdown.clone())));
+        context.metrics.attach(&context, &feed);
+        let router = services::routes(&context)
+            .into_axum_router()
+            .merge(http::routes(context.clone(), metrics.clone()))
+            .fallback(server::not_found);
+        let serving = server::serve(client, router, context.shutdown.clone());
+        tasks.push(tokio::spawn(async move { drop(serving.await) }));
+        tracing::info!(client = %client_addr, peer = %peer_addr, member = context.headers.member_id, "replica started");
+        Ok(Self { client_addr, peer_addr, raft, context, metrics, tasks })
+    }
+
+    /// Where clients reach it: the port that was bound.
+    pub fn client_addr(&self) -> SocketAddr {
+        self.client_addr
+    }
+
+    /// Where peers reach it: the port that was bound.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer_addr
+    }
+
+    /// What it knows of its cluster.
+    pub fn status(&self) -> watch::Receiver<RaftStatus> {
+        self.context.status.clone()
+    }
+
+    /// Its figures.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Returns once it may show its state and a leader is known.
+    pub async fn ready(&self) {
+        let mut status = self.context.status.clone();
+        // The sender ends with the replica; then nobody waits any more.
+        let _ = status.wait_for(|status| status.serving && status.leader.is_some()).await;
+    }
+
+    /// Returns with the reason if consensus stops for good, such as a failed disk.
+    pub async fn failed(&self) -> String {
+        let mut status = self.context.status.clone();
+        let failed = status.wait_for(|status| status.failed.is_some()).await;
+        match failed {
+            Ok(status) => status.failed.clone().unwrap_or_default(),
+            Err(_) => "consensus has stopped".to_owned(),
+        }
+    }
+
+    /// Stops: hands leadership over, ends the streams, lets calls under way finish, closes the log.
+    pub async fn shutdown(self) {
+        self.hand_over().await;
+        self.context.shutdown.cancel();
+        for task in self.tasks {
+            // A task that panicked has been reported by the panic.
+            let _ = task.await;
+        }
+        self.raft.shutdown().await;
+        tracing::info!("replica stopped");
+    }
+
+    /// Ends at once, as if the process was killed: no hand-over, no drain. For tests.
+    pub async fn abandon(self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.context.shutdown.cancel();
+        self.raft.shutdown().await;
+    }
+
+    async fn hand_over(&self) {
+        let mut status = self.context.status.clone();
+        let successor = {
+            let now = status.borrow();
+            let other = now.members.iter().find(|member| member.voter && member.id != now.member_id);
+            other.filter(|_| now.is_leader()).map(|member| member.id)
+        };
+        let Some(successor) = successor else { return };
+        self.raft.transfer_leader(successor).await;
+        let led_by_other = |status: &RaftStatus| status.leader.is_some() && !status.is_leader();
+        match tokio::time::timeout(HAND_OVER, status.wait_for(led_by_other)).await {
+            Ok(_) => tracing::info!(successor, "leadership handed over"),
+            Err(_) => tracing::warn!(successor, "no successor took over in time"),
+        }
+    }
+}
+
+async fn bind_ports(options: &ReplicaOptions) -> Result<(TcpListener, TcpListener), BindError> {
+    let client = Listen {
+        addr: options.listen_client,
+        key: "listen.client",
+        exposes: "whoever reaches it reads and writes every key",
+        insecure: options.insecure,
+    };
+    let peer = Listen {
+        addr: options.listen_peer,
+        key: "listen.peer",
+        exposes: "whoever reaches it can put anything into the log",
+        insecure: options.insecure,
+    };
+    Ok((bind(client).await?, bind(peer).await?))
+}
+
+/// What the services share, and the tasks beside them.
+fn build(
+    options: &ReplicaOptions,
+    raft: &RaftHandle,
+    clock: Arc<SystemClock>,
+    metrics: &Metrics,
+) -> (Arc<Context>, Vec<JoinHandle<()>>) {
+    let mut status = raft.status();
+    let now = status.borrow_and_update().clone();
+    let core = raft.core();
+    let head = core.read().revision();
+    let (has_leader_sender, has_leader) = watch::channel(now.leader.is_some());
+    let headers = Headers {
+        cluster_id: now.cluster_id,
+        member_id: now.member_id,
+        term: Arc::new(AtomicU64::new(now.term)),
+    };
+    let shutdown = CancellationToken::new();
+    let following = follow(status.clone(), headers.term.clone(), has_leader_sender, shutdown.clone());
+    let context = Arc::new(Context {
+        consensus: Arc::new(raft.clone()),
+        core,
+        status,
+        has_leader,
+        headers,
+        hub: Arc::new(Hub::new(head)),
+        quota: Quota::new(options.quota.0, options.history_max_bytes.0 == 0),
+        clock,
+        rng: Arc::new(SystemRng),
+        metrics: ReplicaMetrics::new(metrics),
+        leader_patience: options.election_max * LEADER_PATIENCE,
+        progress_interval: options.progress_interval,
+        shutdown,
+    });
+    let rules = CompactionRules {
+        history_max_bytes: options.history_max_bytes.0,
+        periodic: options.compact_periodic,
+        revisions: options.compact_revisions,
+    };
+    let tasks = vec![
+        tokio::spawn(following),
+        tokio::spawn(lease_expiry::run(context.clone())),
+        tokio::spawn(upkeep::run(context.clone(), rules)),
+    ];
+    (context, tasks)
+}
+
+/// Keeps the headers' term and the "is there a leader" flag up to date, and logs who leads.
+async fn follow(
+    mut status: watch::Receiver<RaftStatus>,
+    term: Arc<AtomicU64>,
+    has_leader: watch::Sender<bool>,
+    shutdown: CancellationToken,
+) {
+    let mut leader = None;
+    loop {
+        {
+            let now = status.borrow_and_update();
+            term.store(now.term, Ordering::Relaxed);
+            has_leader.send_if_modified(|known| {
+                std::mem::replace(known, now.leader.is_some()) != now.leader.is_some()
+            });
+            if leader != Some(now.leader) {
+                leader = Some(now.leader);
+                tracing::info!(
+                    term = now.term,
+                    leader = now.leader,
+                    is_me = now.is_leader(),
+                    "leader changed"
+                );
+            }
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            changed = status.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Puts what is applied into the watch feed.
+struct FeedHook(Arc<Feed>);
+
+impl ApplyHook for FeedHook {
+    fn applied(&self, batches: Vec<AppliedBatch>) {
+        let Some(revision) = batches.last().map(|batch| batch.revision) else { return };
+        let events: Vec<_> = batches.into_iter().flat_map(|batch| batch.events).collect();
+        if !events.is_empty() {
+            self.0.report(revision, FeedItem::Applied(events));
+        }
+    }
+
+    fn jumped(&self, revision: Revision, _: Revision) {
+        self.0.report(revision, FeedItem::Jumped);
+    }
+}

@@ -1,0 +1,8 @@
+//! A replica, and three of them, in this process, driven through the generated client over real ports.
+
+mod cluster;
+mod http;
+mod kv;
+mod lease;
+mod rig;
+mod watch;
