@@ -38,7 +38,8 @@ pub enum IdentityError {
     Locked(PathBuf),
     /// It belongs to another cluster.
     #[error(
-        "data directory {} belongs to cluster {found:?}, not {expected:?}: set cluster.name or another data-dir",
+        "data directory {} belongs to cluster {found:?}, not {expected:?}: \
+         set cluster.name or another data-dir",
         dir.display()
     )]
     OtherCluster {
@@ -63,7 +64,10 @@ pub enum IdentityError {
         expected: String,
     },
     /// The file is not what was written.
-    #[error("{} cannot be read: {source}; restore this replica from its peers (remove and re-add it)", path.display())]
+    #[error(
+        "{} cannot be read: {source}; restore this replica from its peers (remove and re-add it)",
+        path.display()
+    )]
     Damaged {
         /// The file.
         path: PathBuf,

@@ -1,8 +1,8 @@
-//! The seam to disks: every byte the store keeps goes through [`Disk`], so that the same code runs on a real file
-//! system and on [`MemDisk`], which can lose power, fail a sync, or fill up.
+//! The seam to disks: every byte the store keeps goes through [`Disk`], so that the same code runs on a real
+//! file system and on [`MemDisk`], which can lose power, fail a sync, or fill up.
 //!
-//! What the seam promises is what POSIX promises and no more: written data may be lost or half there after a power
-//! cut until the file was synced, and a name may be lost until its directory was.
+//! What the seam promises is what POSIX promises and no more: written data may be lost or half there after a
+//! power cut until the file was synced, and a name may be lost until its directory was.
 
 mod mem;
 mod real;
@@ -41,7 +41,8 @@ pub trait Disk: Send + Sync + 'static {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Takes the exclusive lock on `path` (created if missing), or fails with `WouldBlock` if another holds it.
+    /// Takes the exclusive lock on `path` (created if missing), or fails with `WouldBlock` if another holds
+    /// it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>>;
 }
 
@@ -94,8 +95,8 @@ pub fn read_file(disk: &dyn Disk, path: &Path, max: u64) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Replaces a file so that after a power cut it is either the old one or the new one, whole: temporary file, fsync,
-/// rename, fsync of the directory.
+/// Replaces a file so that after a power cut it is either the old one or the new one, whole: temporary file,
+/// fsync, rename, fsync of the directory.
 pub fn replace_file(disk: &dyn Disk, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = dir.join(format!("{name}.building"));
     match disk.remove_file(&temporary) {

@@ -1,5 +1,5 @@
-//! Generations as one sorted file each, on any [`Disk`]: what the simulator uses, and the other half of the tests
-//! that hold for both kinds. Version 1:
+//! Generations as one sorted file each, on any [`Disk`]: what the simulator uses, and the other half of the
+//! tests that hold for both kinds. Version 1:
 //!
 //! ```text
 //! file    = "METACKPT" | version u16 | crc32c of these 10 bytes u32 | blocks | description | trailer

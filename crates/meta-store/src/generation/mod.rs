@@ -1,8 +1,8 @@
 //! Checkpoint generations: a whole state at one log position, written once, never changed.
 //!
 //! A generation is a stream of (key, value) records in ascending key order, cut into blocks of 7 KiB (see
-//! `stream`), which [`SledGenerations`] keeps as the values of a sled tree and [`DiskGenerations`] as one file. It
-//! is built under a temporary name, synced, read back and verified, and only then renamed: what
+//! `stream`), which [`SledGenerations`] keeps as the values of a sled tree and [`DiskGenerations`] as one
+//! file. It is built under a temporary name, synced, read back and verified, and only then renamed: what
 //! [`Generations::list`] shows was whole once. Damage since then shows when it is read.
 
 mod disk;
@@ -95,8 +95,8 @@ impl GenerationError {
     }
 }
 
-/// The records of a generation in order. An error ends it; a wrong count or checksum is an error at the end, so what
-/// was read counts only when the end was reached without one.
+/// The records of a generation in order. An error ends it; a wrong count or checksum is an error at the end,
+/// so what was read counts only when the end was reached without one.
 pub type RecordStream = Box<dyn Iterator<Item = Result<Record, GenerationError>> + Send>;
 
 /// A directory of generations.

@@ -1,5 +1,6 @@
 //! Generations as sled databases, used in the one way in which sled 0.34 survives every power cut: a fresh
-//! directory, written by one thread, flushed, closed, every file and directory synced, renamed, never written again.
+//! directory, written by one thread, flushed, closed, every file and directory synced, renamed, never written
+//! again.
 //!
 //! ```text
 //! generation-0000000000000001/
@@ -10,11 +11,12 @@
 //! What sled 0.34 does that this answers:
 //!
 //! * `flush` is not durable on Linux: all files and directories are synced here after the database is closed.
-//! * Pages over 128 KiB become files in `blobs/` that are never synced: blocks are 7 KiB, and `blobs/` must be empty.
-//! * Damaged files make it panic, allocate without bound, or silently drop what it cannot read: it only gets to see
-//!   files whose checksums fit, panics are caught, and the stream's counts must come out right.
-//! * Opening a database to read it writes to it: a reader gets a private copy, so that a generation never changes
-//!   and no power cut during a load can harm it.
+//! * Pages over 128 KiB become files in `blobs/` that are never synced: blocks are 7 KiB, and `blobs/` must
+//!   be empty.
+//! * Damaged files make it panic, allocate without bound, or silently drop what it cannot read: it only gets
+//!   to see files whose checksums fit, panics are caught, and the stream's counts must come out right.
+//! * Opening a database to read it writes to it: a reader gets a private copy, so that a generation never
+//!   changes and no power cut during a load can harm it.
 
 use std::collections::BTreeMap;
 use std::io;

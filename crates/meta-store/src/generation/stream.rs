@@ -1,14 +1,15 @@
 //! Records as blocks and back. Version 1: a stream of `key length u32 | value length u32 | key | value`,
 //! little-endian, cut into blocks of exactly [`BLOCK_BYTES`] (the last is shorter). A block is kept as
-//! `crc32c(number u64, payload) u32 | payload`. A record of any size just spans blocks, so no value that sled gets
-//! is larger than a block.
+//! `crc32c(number u64, payload) u32 | payload`. A record of any size just spans blocks, so no value that sled
+//! gets is larger than a block.
 
 use std::path::PathBuf;
 
 use super::{GenerationError, MetaV1, Record};
 
-/// Bytes of a block's payload: with its checksum 7 KiB. A sled page holds up to 17 values and must stay below 128 KiB,
-/// or it becomes a file of its own that sled never syncs; 8 KiB, measured, is over the edge when written in batches.
+/// Bytes of a block's payload: with its checksum 7 KiB. A sled page holds up to 17 values and must stay below
+/// 128 KiB, or it becomes a file of its own that sled never syncs; 8 KiB, measured, is over the edge when
+/// written in batches.
 pub(crate) const BLOCK_BYTES: usize = 7168 - BLOCK_PREFIX_BYTES;
 /// Bytes of a block's checksum.
 pub(crate) const BLOCK_PREFIX_BYTES: usize = 4;

@@ -1,5 +1,5 @@
-//! Whole directories of the real file system: summed, copied, synced. Only sled's files need this, since sled does
-//! its own I/O beside the `Disk` seam.
+//! Whole directories of the real file system: summed, copied, synced. Only sled's files need this, since sled
+//! does its own I/O beside the `Disk` seam.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -4,16 +4,19 @@
 //! segment = header of 512 bytes, records, zeros
 //! header  = "METAWAL\0" | version u16 | 0 u16 | crc32c u32 of the 512 bytes with this field zero
 //!           | sequence u64 | salt u64 | previous_end u64
-//!           | vote: present u8, term u64, node u64, committed u8 | committed: present u8, index u64, term u64
+//!           | vote: present u8, term u64, node u64, committed u8
+//!           | committed: present u8, index u64, term u64
 //!           | purged: present u8, index u64, term u64 | last index: present u8, index u64 | zeros
-//! record  = magic u32 | body length u32 | distance u32 | crc32c(body) u32 | crc32c(place, the 16 bytes before) u32
+//! record  = magic u32 | body length u32 | distance u32 | crc32c(body) u32
+//!           | crc32c(place, the 16 bytes before) u32
 //!           | body | zeros to a multiple of 8
 //! body    = kind u8 | fields
 //! ```
 //!
-//! `distance` is how far back in the file the record's batch starts: a batch is what one sync covers, so a record
-//! of a later batch proves that all earlier ones were synced. `place` is the segment's salt and the record's offset:
-//! bytes that only look like a record (a client may store a copy of a log as a value) are none.
+//! `distance` is how far back in the file the record's batch starts: a batch is what one sync covers, so a
+//! record of a later batch proves that all earlier ones were synced. `place` is the segment's salt and the
+//! record's offset: bytes that only look like a record (a client may store a copy of a log as a value) are
+//! none.
 
 use bytes::Bytes;
 

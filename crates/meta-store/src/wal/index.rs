@@ -99,8 +99,8 @@ impl Index {
         std::mem::take(&mut self.queued)
     }
 
-    /// Brings memory to the state after `record`. A record that was read from disk has a place, and its payload
-    /// stays there.
+    /// Brings memory to the state after `record`. A record that was read from disk has a place, and its
+    /// payload stays there.
     pub fn follow(&mut self, record: &Record, len: usize, place: Option<RecordPlace>) {
         match record {
             Record::Entry { position, payload } => {
@@ -159,8 +159,8 @@ impl Index {
         }
     }
 
-    /// A sync has written `batch`. Entries that were truncated or purged meanwhile have no slot any more, or one of
-    /// a later record, which is queued or later in the batch.
+    /// A sync has written `batch`. Entries that were truncated or purged meanwhile have no slot any more, or
+    /// one of a later record, which is queued or later in the batch.
     pub fn written(&mut self, batch: &[Record], written: Written) {
         if let Some(segment) = written.new_segment {
             self.add_segment(segment);

@@ -8,14 +8,15 @@
 //!   readable at once, from memory     durable; the payload may leave memory, a reader then preads it
 //! ```
 //!
-//! * A batch (what one sync covers) lies in one segment, as a whole. A segment that is full is left alone; the next
-//!   is built under a temporary name, synced, renamed, and its directory synced before a record goes into it.
-//! * Every segment's header repeats vote, committed, purged and last index, so old segments can be unlinked once
-//!   all their entries are purged.
-//! * A failed write or sync is for ever: the kernel may have dropped the pages, so nothing is tried again and every
-//!   later call fails.
-//! * At open each record is verified. What cannot be explained by a power cut during the last, unacknowledged batch
-//!   is damage: the open is refused with file and offset (see `scan`).
+//! * A batch (what one sync covers) lies in one segment, as a whole. A segment that is full is left alone;
+//!   the next is built under a temporary name, synced, renamed, and its directory synced before a record goes
+//!   into it.
+//! * Every segment's header repeats vote, committed, purged and last index, so old segments can be unlinked
+//!   once all their entries are purged.
+//! * A failed write or sync is for ever: the kernel may have dropped the pages, so nothing is tried again and
+//!   every later call fails.
+//! * At open each record is verified. What cannot be explained by a power cut during the last, unacknowledged
+//!   batch is damage: the open is refused with file and offset (see `scan`).
 
 mod format;
 mod index;
@@ -75,7 +76,8 @@ pub struct LogEntry {
 pub struct WalOptions {
     /// Bytes of a segment; one batch that is larger gets a segment of its own.
     pub segment_bytes: u64,
-    /// Zeros written ahead of the records: a sync into written blocks needs no journal commit of the file system.
+    /// Zeros written ahead of the records: a sync into written blocks needs no journal commit of the file
+    /// system.
     pub prewrite_bytes: u64,
     /// Payloads kept in memory, in bytes, beyond those that are not synced yet.
     pub cache_bytes: usize,
@@ -95,7 +97,11 @@ impl Default for WalOptions {
 #[derive(Debug, Error, Clone)]
 pub enum WalError {
     /// The bytes are not what was written, and no power cut explains it.
-    #[error("log {} is damaged at offset {offset}: {what}; restore this replica from its peers (remove and re-add it)", file.display())]
+    #[error(
+        "log {} is damaged at offset {offset}: {what}; restore this replica from its peers \
+         (remove and re-add it)",
+        file.display()
+    )]
     Damaged {
         /// Segment.
         file: PathBuf,
@@ -148,8 +154,8 @@ impl WalError {
 /// What an open found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// True when there was no log: an empty one was created. In the directory of a member this means that its votes
-    /// and entries are gone: it must not take part as if it had none.
+    /// True when there was no log: an empty one was created. In the directory of a member this means that its
+    /// votes and entries are gone: it must not take part as if it had none.
     pub created: bool,
     /// Last vote saved.
     pub vote: Option<Vote>,
@@ -174,8 +180,8 @@ pub struct SyncReport {
     pub bytes: usize,
 }
 
-/// The log. All methods take `&self`: share it in an `Arc`. Calls that change it must be made in the order that is
-/// meant (one caller, or callers that agree); `read*` and `sync` may run beside them.
+/// The log. All methods take `&self`: share it in an `Arc`. Calls that change it must be made in the order
+/// that is meant (one caller, or callers that agree); `read*` and `sync` may run beside them.
 pub struct Wal {
     index: RwLock<Index>,
     writer: Mutex<Writer>,
@@ -188,7 +194,8 @@ impl Wal {
         Ok((Self { index: RwLock::new(index), writer: Mutex::new(writer) }, recovered))
     }
 
-    /// Queues entries; each index follows the last. All or none. Readable at once, durable after [`Wal::sync`].
+    /// Queues entries; each index follows the last. All or none. Readable at once, durable after
+    /// [`Wal::sync`].
     pub fn append(&self, entries: impl IntoIterator<Item = LogEntry>) -> Result<(), WalError> {
         let entries: Vec<LogEntry> = entries.into_iter().collect();
         let mut index = self.index.write();
@@ -224,8 +231,8 @@ impl Wal {
         self.queue(Record::TruncateAfter(index))
     }
 
-    /// Drops all entries up to and including `position`, which may lie beyond the last. One that lies before the
-    /// purged position changes nothing. Old segments are unlinked by the sync that makes it durable.
+    /// Drops all entries up to and including `position`, which may lie beyond the last. One that lies before
+    /// the purged position changes nothing. Old segments are unlinked by the sync that makes it durable.
     pub fn purge(&self, position: Position) -> Result<(), WalError> {
         if self.purged().is_some_and(|purged| purged.index >= position.index) {
             return self.index.read().check_running();
@@ -240,8 +247,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Makes durable all that was queued before the call. What is queued meanwhile waits for the next. An error is
-    /// final: what was queued may or may not be there after a restart.
+    /// Makes durable all that was queued before the call. What is queued meanwhile waits for the next. An
+    /// error is final: what was queued may or may not be there after a restart.
     pub fn sync(&self) -> Result<SyncReport, WalError> {
         let mut writer = self.writer.lock();
         let batch = {

@@ -1,14 +1,15 @@
 //! Reading a segment at open, and telling a torn tail from damage.
 //!
-//! The scan goes from record to record until one is not valid, at `bad`. Everything from there on is zeros in a
-//! healthy log. If not, either power went during the last batch, which nobody was told is durable, or synced bytes
-//! were damaged. All valid record headers after `bad` are looked at:
+//! The scan goes from record to record until one is not valid, at `bad`. Everything from there on is zeros in
+//! a healthy log. If not, either power went during the last batch, which nobody was told is durable, or
+//! synced bytes were damaged. All valid record headers after `bad` are looked at:
 //!
 //! 1. One of a later batch: the batch of `bad` was synced before that one was written. Damage.
 //! 2. None: the tail is torn. (Damage to the very last record looks the same; the peers heal that.)
-//! 3. Only ones of the same batch: a power cut writes each sector of the batch or leaves it as it was, which is
-//!    zeros. So if a whole sector between `bad` and the next valid record is zero the batch is torn, else it is
-//!    damage. (A damaged record of the last batch passes for torn if its payload holds such a sector of zeros.)
+//! 3. Only ones of the same batch: a power cut writes each sector of the batch or leaves it as it was, which
+//!    is zeros. So if a whole sector between `bad` and the next valid record is zero the batch is torn, else
+//!    it is damage. (A damaged record of the last batch passes for torn if its payload holds such a sector of
+//!    zeros.)
 //!
 //! In a segment that has a successor there is no torn tail: the successor's header says where it ends.
 
@@ -97,8 +98,8 @@ fn judge_tail(bytes: &[u8], place: Place, bad: usize) -> Result<Tail, Damage> {
     }
 }
 
-/// Whether between `bad` and `next` lies a sector that a power cut can have left unwritten: zeros from where the
-/// batch can have touched it to its end.
+/// Whether between `bad` and `next` lies a sector that a power cut can have left unwritten: zeros from where
+/// the batch can have touched it to its end.
 fn has_lost_sector(bytes: &[u8], bad: usize, next: usize, batch_start: usize) -> bool {
     let mut sector = bad - bad % SECTOR_BYTES;
     while sector + SECTOR_BYTES <= next {

@@ -24,8 +24,8 @@ impl Segment {
         self.header.sequence
     }
 
-    /// Creates a segment that is durable, name and all, before anything can be written to it. A power cut on the
-    /// way leaves a `.building` file, which the next open removes.
+    /// Creates a segment that is durable, name and all, before anything can be written to it. A power cut on
+    /// the way leaves a `.building` file, which the next open removes.
     pub fn create(
         disk: &dyn Disk,
         dir: &Path,

@@ -117,8 +117,8 @@ impl Writer {
         Ok(segment)
     }
 
-    /// Unlinks segments whose entries are all purged, durably so: oldest first, one by one, so that no power cut
-    /// leaves a gap.
+    /// Unlinks segments whose entries are all purged, durably so: oldest first, one by one, so that no power
+    /// cut leaves a gap.
     fn unlink_purged(&mut self) -> Result<Vec<u64>, WalError> {
         let purged = self.durable.purged.map(|p| p.index);
         let mut unlinked = Vec::new();

@@ -1,5 +1,6 @@
-//! A disk in memory that behaves as badly as a real one may: unsynced writes are lost sector by sector, unsynced
-//! names are lost one by one, syncs fail, space runs out, power goes at a chosen operation. All chance is a seed.
+//! A disk in memory that behaves as badly as a real one may: unsynced writes are lost sector by sector,
+//! unsynced names are lost one by one, syncs fail, space runs out, power goes at a chosen operation. All
+//! chance is a seed.
 
 mod state;
 
@@ -21,8 +22,8 @@ pub struct MemDiskFaults {
     pub fail_syncs_after: bool,
     /// Bytes all files may have together.
     pub capacity_bytes: Option<u64>,
-    /// Power goes at the n-th writing operation (write, sync, name change): it may be half done, and it and all
-    /// later operations fail.
+    /// Power goes at the n-th writing operation (write, sync, name change): it may be half done, and it and
+    /// all later operations fail.
     pub power_off_at: Option<u64>,
 }
 
@@ -76,8 +77,8 @@ impl MemDisk {
         self.0.lock().syncs
     }
 
-    /// The disk as it is found after a power cut now. What was synced is there; of the rest `seed` decides: all of
-    /// it, none of it, or some sectors and some names.
+    /// The disk as it is found after a power cut now. What was synced is there; of the rest `seed` decides:
+    /// all of it, none of it, or some sectors and some names.
     pub fn crash(&self, seed: u64) -> MemDisk {
         MemDisk(Arc::new(Mutex::new(self.0.lock().after_crash(seed))))
     }

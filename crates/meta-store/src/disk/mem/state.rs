@@ -1,4 +1,5 @@
-//! What a [`MemDisk`](super::MemDisk) holds: for each file and each name what is seen now and what is durable.
+//! What a [`MemDisk`](super::MemDisk) holds: for each file and each name what is seen now and what is
+//! durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -1,6 +1,7 @@
-//! Power cuts. A random workload runs on a disk whose power goes at its n-th operation, for every n; the disk is
-//! found again with any part of what was not synced. The log must open, and hold what was acknowledged followed by
-//! nothing or by the first records of what was in flight: never less, never a hole. Repeat one with its printed seeds.
+//! Power cuts. A random workload runs on a disk whose power goes at its n-th operation, for every n; the disk
+//! is found again with any part of what was not synced. The log must open, and hold what was acknowledged
+//! followed by nothing or by the first records of what was in flight: never less, never a hole. Repeat one
+//! with its printed seeds.
 
 use super::*;
 use crate::disk::MemDiskFaults;

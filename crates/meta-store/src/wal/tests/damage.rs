@@ -1,6 +1,7 @@
 //! Damage is refused, never taken for the end of the log.
 //!
-//! The one exception: damage to the very last record (of any kind) reads as a torn write and costs that record.
+//! The one exception: damage to the very last record (of any kind) reads as a torn write and costs that
+//! record.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Old bytes load for ever, and today's writer still writes them. A new format version adds a file to `testdata/`
-//! beside the old ones, which stay.
+//! Old bytes load for ever, and today's writer still writes them. A new format version adds a file to
+//! `testdata/` beside the old ones, which stay.
 
 use super::format::{SegmentHeader, Snapshot};
 use super::*;

@@ -1,5 +1,5 @@
-//! Tests of the log: what it does (`basics`), what it refuses (`damage`), what power cuts leave (`crash`), and that
-//! old bytes load (`golden`).
+//! Tests of the log: what it does (`basics`), what it refuses (`damage`), what power cuts leave (`crash`),
+//! and that old bytes load (`golden`).
 
 mod basics;
 mod crash;
