@@ -134,7 +134,8 @@ fn check_entry_class(stated: &StatedRequest, file: &str, found: &[String]) -> Re
         return Ok(());
     }
     Err(bad(&format!(
-        "{file} names no entry class: neither a Main-Class nor a program-class is in its manifest; set entryClass"
+        "{file} names no entry class: it is no JAR, or neither a Main-Class nor a program-class is in its manifest; \
+         set entryClass"
     )))
 }
 

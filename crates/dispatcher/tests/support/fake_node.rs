@@ -43,7 +43,19 @@ struct Inner {
 }
 
 impl FakeNode {
+    /// A node that claims what is placed on it.
     pub async fn start(kv: MemKv, name: &str, slots: u32, shutdown: Shutdown) -> Self {
+        let node = Self::deaf(kv, name, slots, shutdown.clone()).await;
+        let claiming = node.clone();
+        let end = shutdown.token();
+        tokio::spawn(async move {
+            tokio::select! { () = end.cancelled() => (), () = claiming.claim_jobs() => () }
+        });
+        node
+    }
+
+    /// A node that takes packages and never claims a job.
+    pub async fn deaf(kv: MemKv, name: &str, slots: u32, shutdown: Shutdown) -> Self {
         let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let lease = kv.grant(Duration::from_secs(15)).id;
@@ -80,11 +92,6 @@ impl FakeNode {
         let end = shutdown.clone();
         tokio::spawn(async move {
             let _ = axum::serve(listener, app).with_graceful_shutdown(async move { end.begun().await }).await;
-        });
-        let claiming = node.clone();
-        let end = shutdown.token();
-        tokio::spawn(async move {
-            tokio::select! { () = end.cancelled() => (), () = claiming.claim_jobs() => () }
         });
         node
     }
@@ -144,14 +151,22 @@ impl FakeNode {
         }
         *self.0.starts.lock().entry(id.clone()).or_default() += 1;
         match job.spec.entry_class.as_deref() {
-            Some("Throw") => self.end(&id, epoch, JobState::Failed, false, "boom: main threw").await,
+            Some("Throw" | "ThrowJob") => {
+                self.end(&id, epoch, JobState::Failed, false, "boom: main threw").await;
+            }
+            Some("NoJob") => {
+                let text = "No jobs included in application.";
+                self.end(&id, epoch, JobState::Failed, false, text).await;
+            }
             Some("Block") => self.until_cancelled(&id, epoch).await,
             class => {
                 let scope = Scope::default().and_job(&id);
                 if carry_out(kv, &scope, |view| created(view, &id, epoch, 2)).await.is_err() {
                     self.end(&id, epoch, JobState::Canceled, false, "").await;
-                } else if class == Some("Forever") {
+                } else if matches!(class, Some("Forever" | "ForeverJob")) {
                     self.until_cancelled(&id, epoch).await;
+                } else if class == Some("FailTask") {
+                    self.end(&id, epoch, JobState::Failed, true, "a task failed").await;
                 } else {
                     self.end(&id, epoch, JobState::Finished, true, "").await;
                 }

@@ -73,6 +73,11 @@ impl Cluster {
         FakeNode::start(self.kv.clone(), name, slots, self.shutdown.clone()).await
     }
 
+    /// Starts a server node that never claims a job.
+    pub async fn deaf_node(&self, name: &str, slots: u32) -> FakeNode {
+        FakeNode::deaf(self.kv.clone(), name, slots, self.shutdown.clone()).await
+    }
+
     /// Uploads examples/hello.jar through the first dispatcher; answers the jar id.
     pub async fn upload(&self) -> String {
         self.upload_as("hello.jar", &hello_jar()).await
