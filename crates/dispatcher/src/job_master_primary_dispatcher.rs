@@ -1,58 +1,103 @@
 //! JobMasterPrimaryDispatcher: places jobs on JobMaster processes and runs none itself. It is the ResourceManager
 //! too: a node's free slots are what it offers minus what live jobs take.
 //!
-//! Every dispatcher places; the store's guards let one placement stand, and the claim of the node decides. A job is
-//! placed again when its node is gone or did not claim it within [`CLAIM_WITHIN`], counted by this process's clock.
+//! Every dispatcher places; the store's guards let one placement stand, and the claim of the node decides. So that
+//! dispatchers do not get in each other's way, the one that drives a run places its job, and the others step in a
+//! moment later. A job is placed again when its node is gone or did not claim it within [`CLAIM_WITHIN`], counted by
+//! this process's clock.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use meta_client::{Commit, Stored, commit};
-use records::jobs::{Drive, Driven, NodeSlots, drive_among, free_slots, ownerless};
+use meta_types::Revision;
+use records::jobs::{Drive, Driven, NodeSlots, count_slots, drive_among};
+use records::keys::{JobCancelKey, JobKey, JobOwnerKey, RunOwnerKey};
 use records::record::{Job, NodeRef};
 use records::{JobId, View};
 use tokio::time::Instant;
 
 use crate::api_error::ApiError;
 use crate::front::{Front, now_ms};
-use crate::limits::CLAIM_WITHIN;
+use crate::limits::{CLAIM_WITHIN, STEP_IN_AFTER};
+use crate::parsed::{Parsed, mod_revision};
 use crate::reconcile::Reconciler;
 
-type Slots = std::collections::BTreeMap<NodeRef, NodeSlots>;
+type Slots = BTreeMap<NodeRef, NodeSlots>;
 
 /// The reconciler.
 pub struct JobMasterPrimaryDispatcher {
     front: Front,
-    /// Since when this process sees a job placed on a boot that has not claimed it.
-    unclaimed: HashMap<(JobId, NodeRef), Instant>,
+    jobs: Parsed<JobKey>,
+    run_owners: Parsed<RunOwnerKey>,
+    /// Since when this process sees a job, without an owner, as it is now.
+    seen: HashMap<JobId, Seen>,
+    /// The free slots that the last look at each waiting job was made with.
+    last_slots: Slots,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    mod_revision: Revision,
+    since: Instant,
+    /// There was nothing to do with it, and there is not until the job or the free slots change.
+    settled: bool,
 }
 
 impl JobMasterPrimaryDispatcher {
     /// A dispatcher that has seen nothing yet.
     pub fn new(front: Front) -> Self {
-        Self { front, unclaimed: HashMap::new() }
+        Self {
+            front,
+            jobs: Parsed::default(),
+            run_owners: Parsed::default(),
+            seen: HashMap::new(),
+            last_slots: Slots::new(),
+        }
+    }
+
+    /// Jobs that are not over and that nobody owns, oldest first.
+    fn ownerless(&self, view: &View) -> Vec<(JobId, Stored<Job>)> {
+        let mut found: Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| !job.state.is_terminal())
+            .filter(|(key, _)| mod_revision(view, &JobOwnerKey::new(&key.job)) == 0)
+            .map(|(key, job)| (key.job.clone(), job.clone()))
+            .collect();
+        found.sort_by_key(|(_, job)| job.create_revision);
+        found
+    }
+
+    /// Notes what is seen, and picks what is to be looked at now.
+    fn due(&mut self, view: &View, slots: &Slots) -> Vec<(JobId, Stored<Job>)> {
+        let now = Instant::now();
+        let mut due = self.ownerless(view);
+        let ids: HashSet<&JobId> = due.iter().map(|(id, _)| id).collect();
+        self.seen.retain(|id, _| ids.contains(id));
+        let slots_changed = self.last_slots != *slots;
+        let me = self.front.options.node_name.clone();
+        let (seen, run_owners) = (&mut self.seen, &self.run_owners);
+        due.retain(|(id, job)| {
+            let fresh = Seen { mod_revision: job.mod_revision, since: now, settled: false };
+            let seen = seen.entry(id.clone()).or_insert(fresh);
+            if seen.mod_revision != job.mod_revision {
+                *seen = fresh;
+            }
+            let age = now.duration_since(seen.since);
+            if job.placed.is_some() {
+                return age >= CLAIM_WITHIN || !is_alive(slots, job) || is_cancelled(view, id);
+            }
+            let driver = run_owners.get(&RunOwnerKey::new(&job.trigger));
+            let is_mine = driver.is_none_or(|owner| owner.node == me);
+            (is_mine || age >= STEP_IN_AFTER) && (!seen.settled || slots_changed || is_cancelled(view, id))
+        });
+        due
     }
 
     /// The boot to give up on, if the job has waited for its claim long enough.
-    fn give_up_on(&mut self, id: &JobId, job: &Job) -> Option<NodeRef> {
-        let placed = job.placed.as_ref()?;
-        let node = NodeRef { node: placed.node.clone(), incarnation: placed.incarnation };
-        let now = Instant::now();
-        let since = *self.unclaimed.entry((id.clone(), node.clone())).or_insert(now);
-        (now.duration_since(since) >= CLAIM_WITHIN).then_some(node)
-    }
-
-    /// Forgets placements that are claimed, changed or over.
-    fn forget(&mut self, jobs: &[(JobId, Stored<Job>)]) {
-        let placements: std::collections::HashSet<(&str, &str, i64)> = jobs
-            .iter()
-            .filter_map(|(id, job)| {
-                let placed = job.placed.as_ref()?;
-                Some((id.as_str(), placed.node.as_str(), placed.incarnation))
-            })
-            .collect();
-        self.unclaimed.retain(|(id, node), _| {
-            placements.contains(&(id.as_str(), node.node.as_str(), node.incarnation))
-        });
+    fn give_up_on(&self, id: &JobId, job: &Job) -> Option<NodeRef> {
+        let waited = self.seen.get(id)?.since.elapsed();
+        placed_on(job).filter(|_| waited >= CLAIM_WITHIN)
     }
 
     async fn drive_one(
@@ -77,6 +122,9 @@ impl JobMasterPrimaryDispatcher {
             }
         };
         if plan.is_empty() {
+            if let Some(seen) = self.seen.get_mut(id) {
+                seen.settled = true;
+            }
             return Ok(0);
         }
         let Commit::Done(revision) = commit(&*self.front.kv, plan.txn(), view.revision()).await? else {
@@ -95,14 +143,25 @@ impl JobMasterPrimaryDispatcher {
     }
 }
 
+fn placed_on(job: &Job) -> Option<NodeRef> {
+    let placed = job.placed.as_ref()?;
+    Some(NodeRef { node: placed.node.clone(), incarnation: placed.incarnation })
+}
+
+/// True if the boot that the job is placed on still lives.
+fn is_alive(slots: &Slots, job: &Job) -> bool {
+    placed_on(job).is_some_and(|node| slots.contains_key(&node))
+}
+
+fn is_cancelled(view: &View, id: &JobId) -> bool {
+    mod_revision(view, &JobCancelKey::new(id)) != 0
+}
+
 /// Moves a job's slots to where it was placed, so that the next job of this round sees it.
 fn take(slots: &mut Slots, job: &Job, node: &NodeRef) {
     let needed = i64::from(job.spec.parallelism);
-    if let Some(placed) = &job.placed {
-        let before = NodeRef { node: placed.node.clone(), incarnation: placed.incarnation };
-        if let Some(slots) = slots.get_mut(&before) {
-            slots.free += needed;
-        }
+    if let Some(slots) = placed_on(job).and_then(|before| slots.get_mut(&before)) {
+        slots.free += needed;
     }
     if let Some(slots) = slots.get_mut(node) {
         slots.free -= needed;
@@ -113,13 +172,16 @@ impl Reconciler for JobMasterPrimaryDispatcher {
     const NAME: &'static str = "placement";
 
     async fn round(&mut self, view: &View) -> Result<usize, ApiError> {
-        let jobs = ownerless(view)?;
-        self.forget(&jobs);
-        let mut slots = free_slots(view, None)?;
+        self.jobs.update(view);
+        self.run_owners.update(view);
+        let counted = self.jobs.iter().map(|(key, job)| (&key.job, &job.value));
+        let mut slots = count_slots(view, counted)?;
+        let seen_slots = slots.clone();
         let mut done = 0;
-        for (id, job) in &jobs {
+        for (id, job) in &self.due(view, &seen_slots) {
             done += self.drive_one(view, &mut slots, id, job).await?;
         }
+        self.last_slots = seen_slots;
         Ok(done)
     }
 }

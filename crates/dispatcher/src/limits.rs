@@ -43,3 +43,6 @@ pub const CLAIM_WITHIN: Duration = Duration::from_secs(2);
 
 /// Lines of job output sent to a client at once are read in pieces of this size.
 pub const LOG_PIECE_BYTES: u64 = 1 << 20;
+
+/// A dispatcher places the job of another dispatcher's run if that one has not after so long.
+pub const STEP_IN_AFTER: Duration = Duration::from_secs(1);

@@ -27,5 +27,5 @@ pub use claim::{claim, claimable};
 pub use drive::{Drive, Driven, drive, drive_among, ownerless};
 pub use list::{JobView, job, jobs};
 pub use owner::{Ending, cancelling, created, ended, release, start_attempt};
-pub use slots::{NodeSlots, free_slots};
+pub use slots::{NodeSlots, count_slots, free_slots};
 pub(crate) use terminal::{End, terminate};

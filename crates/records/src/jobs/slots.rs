@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::keys::{JobKey, JobOwnerKey};
 use crate::names::JobId;
 use crate::nodes;
-use crate::record::NodeRef;
+use crate::record::{Job, NodeRef};
 use crate::refusal::Refusal;
 use crate::view::View;
 
@@ -22,6 +22,16 @@ pub struct NodeSlots {
 
 /// The slots of every live server node, not counting `except`. Scope: [`crate::Scope::jobs`].
 pub fn free_slots(view: &View, except: Option<&JobId>) -> Result<BTreeMap<NodeRef, NodeSlots>, Refusal> {
+    let jobs = view.all::<JobKey>()?;
+    let counted = jobs.iter().filter(|(key, _)| Some(&key.job) != except);
+    count_slots(view, counted.map(|(key, job)| (&key.job, &job.value)))
+}
+
+/// The same for a caller that has the view's jobs parsed. Scope: nodes, drains and job owners.
+pub fn count_slots<'a>(
+    view: &View,
+    jobs: impl Iterator<Item = (&'a JobId, &'a Job)>,
+) -> Result<BTreeMap<NodeRef, NodeSlots>, Refusal> {
     let mut slots = BTreeMap::new();
     for (node, record) in nodes::live_servers(view)? {
         let draining = nodes::is_draining(view, &node.node)?;
@@ -32,15 +42,12 @@ pub fn free_slots(view: &View, except: Option<&JobId>) -> Result<BTreeMap<NodeRe
         .into_iter()
         .map(|(key, owner)| (key.job, NodeRef { node: owner.node.clone(), incarnation: owner.incarnation }))
         .collect();
-    for (key, job) in view.all::<JobKey>()? {
-        if job.state.is_terminal() || Some(&key.job) == except {
-            continue;
-        }
+    for (id, job) in jobs.filter(|(_, job)| !job.state.is_terminal()) {
         let placed = job
             .placed
             .as_ref()
             .map(|placed| NodeRef { node: placed.node.clone(), incarnation: placed.incarnation });
-        let Some(node) = owners.get(&key.job).cloned().or(placed) else { continue };
+        let Some(node) = owners.get(id).cloned().or(placed) else { continue };
         if let Some(slots) = slots.get_mut(&node) {
             slots.free -= i64::from(job.spec.parallelism);
         }
