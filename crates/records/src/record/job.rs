@@ -123,7 +123,7 @@ pub struct Attempt {
 }
 
 /// How a job ended, or why it was given up.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Exit {
     /// Exit code of the process, if it exited.
     #[serde(default, skip_serializing_if = "Option::is_none")]

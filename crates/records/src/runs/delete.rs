@@ -5,7 +5,7 @@ use meta_client::Stored;
 use meta_types::LeaseId;
 
 use crate::jobs::{Cancel, CancelAnswer, cancel_live};
-use crate::keys::{JobKey, JobOwnerKey, RunKey, RunOwnerKey, RunTokenKey};
+use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, RunKey, RunOwnerKey, RunTokenKey};
 use crate::names::{JobId, TriggerId};
 use crate::plan::{Plan, Steps};
 use crate::record::{Phase, Run, RunToken, TokenEnd};
@@ -91,11 +91,11 @@ fn stop_job(view: &View, wish: &Delete, steps: Steps, run: &Stored<Run>) -> Resu
     Ok((steps, answer == CancelAnswer::Canceled))
 }
 
-/// True if nothing of the job runs: it is over, or gone, or its owner's lease ran out (then no dispatcher lets it
-/// start again, because the wish to cancel stands). A job that outlived its completed run counts as settled only
-/// when it is over. Scope: the job ([`crate::Scope::and_job`]).
+/// True if there is nothing to wait for after a delete: the job is over, or nobody wants it gone (its run had been
+/// completed, the job stays), or its owner's lease ran out (then no dispatcher lets it start again, because the wish
+/// to cancel stands). Scope: the job ([`crate::Scope::and_job`]).
 pub fn is_settled(view: &View, job: &JobId) -> Result<bool, Refusal> {
-    let found = view.get(&JobKey::new(job))?;
-    let over = found.is_none_or(|job| job.state.is_terminal());
-    Ok(over || view.get(&JobOwnerKey::new(job))?.is_none())
+    let over = view.get(&JobKey::new(job))?.is_none_or(|job| job.state.is_terminal());
+    let wished = view.get(&JobCancelKey::new(job))?.is_some();
+    Ok(over || !wished || view.get(&JobOwnerKey::new(job))?.is_none())
 }

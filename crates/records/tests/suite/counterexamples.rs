@@ -1,0 +1,234 @@
+//! The shortest traces that break the literal proposal, three of create and three of remove, and two dispatchers
+//! with one triggerId. Each is run in the order that breaks; the guards refuse the step that would.
+
+use records::packages::{self, Remove, Reserved};
+use records::record::{CopyState, UnitState};
+use records::runs::{self, differing_fields};
+use records::{Class, jobs};
+
+use crate::world::{World, admit_wish, begin, content, drive_wish, job, report, reserve, stated, trigger, unit};
+
+fn remove_wish(id: &str) -> Remove {
+    Remove { unit: unit(id), op: None, reason: "removed".into() }
+}
+
+/// Both read "none"; A creates to READY; B's step comes late. The record must not be A's with B's content behind.
+#[test]
+fn create_two_coordinators_that_both_read_none() {
+    let world = World::default();
+    let (a, b) = (world.server("a"), world.server("b"));
+    let (wish_a, wish_b) = (reserve("p:1", "x", &a), reserve("p:1", "y", &b));
+    let read_none = world.view();
+    let plan_a = packages::reserve(&read_none, &wish_a).unwrap();
+    let plan_b = packages::reserve(&read_none, &wish_b).unwrap();
+
+    assert!(matches!(world.commit(plan_a), Some(Reserved::Started { .. })));
+    assert!(world.commit(plan_b).is_none(), "the key is no longer absent");
+    assert_eq!(world.refused(|view| packages::reserve(view, &wish_b)).class, Class::InProgress);
+    world.must(|view| packages::present(view, &report(&wish_a.unit, "op-x", &a), 3));
+    let fenced = world.refused(|view| packages::present(view, &report(&wish_a.unit, "op-y", &b), 3));
+    assert_eq!(fenced.class, Class::Fenced);
+    world.must(|view| packages::ready(view, &wish_a.unit, "op-x", 1));
+    assert_eq!(packages::ready_package(&world.view(), &unit("p:1")).unwrap().op, "op-x");
+}
+
+/// Both clients must not be told OK for different content.
+#[test]
+fn create_with_other_content_is_told_so() {
+    let world = World::default();
+    let (a, b) = (world.server("a"), world.server("b"));
+    world.package("p:1", &a, "x");
+    assert_eq!(world.refused(|view| packages::reserve(view, &reserve("p:1", "y", &b))).class, Class::Exists);
+    let same = packages::Reserve { op: "op-z".into(), ..reserve("p:1", "x", &b) };
+    let answer = world.must(|view| packages::reserve(view, &same));
+    assert_eq!(answer, Reserved::Ready { op: "op-x".into(), digest: Some(content("x").0) });
+}
+
+/// B suspects A's coordinator and removes "the dead create" after A answered OK.
+#[test]
+fn create_suspected_coordinator_was_done() {
+    let world = World::default();
+    let (a, _b) = (world.server("a"), world.server("b"));
+    let wish = reserve("p:1", "x", &a);
+    world.must(|view| packages::reserve(view, &wish));
+    world.must(|view| packages::present(view, &report(&wish.unit, "op-x", &a), 3));
+    // B planned when it saw A's registration gone: a view in which A does not live.
+    let suspicious = {
+        let without_a = world.kv.snapshot();
+        let kept = without_a.iter().filter(|kv| kv.key.as_ref() != b"/node/a").cloned();
+        let covers = vec![meta_types::KeyRange::prefix("")];
+        records::View::from(meta_client::Snapshot::new(without_a.revision(), covers, kept))
+    };
+    let plan_b = packages::coordinator_lost(&suspicious, &wish.unit, "op-x").unwrap();
+    world.must(|view| packages::ready(view, &wish.unit, "op-x", 1));
+    world.kill(&a);
+    assert!(world.commit(plan_b).is_none(), "what was suspected is READY by now");
+    assert!(packages::ready_package(&world.view(), &wish.unit).is_ok());
+}
+
+/// Start checks READY; the node drains and deletes; start runs on deleted files.
+#[test]
+fn remove_between_the_check_and_the_start() {
+    let world = World::default();
+    let a = world.server("a");
+    let package = world.package("p:1", &a, "x");
+    let late_start = packages::begin_use(&world.view(), &begin(&package, &job(1), &a)).unwrap();
+    world.must(|view| packages::remove(view, &remove_wish("p:1")));
+    world.must(|view| packages::draining(view, &report(&package.unit, &package.op, &a), 0));
+    world.must(|view| packages::dropped(view, &report(&package.unit, &package.op, &a)));
+    assert!(world.commit(late_start).is_none(), "the copy it checked is gone");
+    let refusal = world.refused(|view| packages::begin_use(view, &begin(&package, &job(1), &a)));
+    assert_eq!(refusal.class, Class::UnitNotReady);
+
+    // The other order: the start was first, the node may not delete.
+    let package = {
+        world.must(|view| packages::finish(view, &package.unit, &package.op));
+        world.package("p:1", &a, "y")
+    };
+    let late_drop = {
+        world.must(|view| packages::remove(view, &remove_wish("p:1")));
+        packages::dropped(&world.view(), &report(&package.unit, &package.op, &a)).unwrap()
+    };
+    let refusal = world.refused(|view| packages::begin_use(view, &begin(&package, &job(1), &a)));
+    assert_eq!(refusal.class, Class::UnitNotReady, "REMOVING and not pinned");
+    assert!(world.commit(late_drop).is_some());
+}
+
+/// A node read READY on demand, the package drains, the cleaner sees no rows, the node writes its row, the cleaner
+/// deletes the record: an orphan.
+#[test]
+fn remove_while_a_node_fetches_on_demand() {
+    let world = World::default();
+    let (a, b) = (world.server("a"), world.server("b"));
+    let package = world.package("p:1", &a, "x");
+    let late_row = packages::fetching(&world.view(), &report(&package.unit, &package.op, &b), 0).unwrap();
+    let early_row = packages::fetching(&world.view(), &report(&package.unit, &package.op, &b), 1).unwrap();
+    assert!(world.commit(early_row).is_some());
+    world.must(|view| packages::remove(view, &remove_wish("p:1")));
+    assert!(world.commit(late_row).is_none(), "it is not READY any more");
+    world.must(|view| packages::dropped(view, &report(&package.unit, &package.op, &a)));
+    let refusal = world.refused(|view| packages::finish(view, &package.unit, &package.op));
+    assert_eq!(refusal.class, Class::NotYet, "b has a row");
+    world.must(|view| packages::dropped(view, &report(&package.unit, &package.op, &b)));
+    world.must(|view| packages::finish(view, &package.unit, &package.op));
+    assert!(packages::packages(&world.view()).unwrap().is_empty());
+}
+
+/// The same with a job: it was admitted while READY, so it runs and moves while REMOVING, and the package goes after.
+#[test]
+fn remove_under_a_job_that_moves() {
+    let world = World::default();
+    let (a, b, d) = (world.server("a"), world.server("b"), world.dispatcher("d"));
+    let package = world.package("p:1", &a, "x");
+    world.admit(&admit_wish("t", 1, &package, &d));
+    let late_admission = runs::admit(&world.view(), &admit_wish("u", 2, &package, &d)).unwrap();
+    world.must(|view| packages::remove(view, &remove_wish("p:1")));
+    assert!(world.commit(late_admission).is_none(), "no pin on what is being removed");
+    let refusal = world.refused(|view| runs::admit(view, &admit_wish("u", 2, &package, &d)));
+    assert_eq!(refusal.class, Class::UnitNotReady);
+    let refusal = world.refused(|view| packages::dropped(view, &report(&package.unit, &package.op, &a)));
+    assert_eq!(refusal.class, Class::NotYet, "a job may still start here");
+    world.must(|view| packages::draining(view, &report(&package.unit, &package.op, &a), 0));
+
+    // It runs on the draining copy of whoever it was placed on; then that node dies and the other fetches for it.
+    world.must(|view| {
+        let only_a = Some(b.me.clone());
+        jobs::drive(view, &jobs::Drive { give_up_on: only_a, ..drive_wish(&job(1)) })
+    });
+    let placed = world.must(|view| jobs::drive(view, &drive_wish(&job(1))));
+    let (first, second) = if placed == jobs::Driven::Placed(a.me.clone()) { (&a, &b) } else { (&b, &a) };
+    let fetch = |proc| packages::CopyReport { for_job: Some(job(1)), ..report(&package.unit, &package.op, proc) };
+    if first.me == b.me {
+        world.must(|view| packages::present(view, &fetch(&b), 3));
+    }
+    let epoch = world.launch(&job(1), first);
+    world.must(|view| jobs::created(view, &job(1), epoch, 0));
+    world.kill(first);
+    world.must(|view| jobs::drive(view, &drive_wish(&job(1))));
+    world.must(|view| packages::present(view, &fetch(second), 3));
+    let epoch = world.launch(&job(1), second);
+    let state = records::record::JobState::Finished;
+    let ending = jobs::Ending { state, exit: Default::default(), created: true, retention: 0, now_ms: 0 };
+    world.must(|view| jobs::ended(view, &job(1), epoch, &ending));
+
+    world.must(|view| packages::dropped(view, &report(&package.unit, &package.op, second)));
+    world.must(|view| packages::dead_copy(view, &package.unit, &first.me.node));
+    world.must(|view| packages::finish(view, &package.unit, &package.op));
+}
+
+/// Two dispatchers and one triggerId at the same moment: one job, one answer.
+#[test]
+fn one_trigger_from_two_dispatchers() {
+    let world = World::default();
+    let (a, d, e) = (world.server("a"), world.dispatcher("d"), world.dispatcher("e"));
+    let package = world.package("p:1", &a, "x");
+    let (wish_d, wish_e) = (admit_wish("t", 1, &package, &d), admit_wish("t", 2, &package, &e));
+    let view = world.view();
+    let (plan_d, plan_e) = (runs::admit(&view, &wish_d).unwrap(), runs::admit(&view, &wish_e).unwrap());
+    let first = world.commit(plan_e).unwrap();
+    assert!(first.new);
+    assert!(world.commit(plan_d).is_none());
+    let second = world.admit(&wish_d);
+    assert_eq!((second.job, second.new), (job(2), false), "the loser answers the winner's job");
+    assert_eq!(jobs::jobs(&world.view()).unwrap().len(), 1);
+
+    let other = runs::Admit { stated: stated("other"), ..wish_d.clone() };
+    let refusal = world.refused(|view| runs::admit(view, &other));
+    assert_eq!(refusal.class, Class::Different);
+    assert!(refusal.text.contains("jar"), "{refusal}");
+    assert_eq!(differing_fields(&stated("d"), &stated("other")), ["jar"]);
+
+    let taken = runs::Admit { trigger: trigger("t2"), job: job(2), ..wish_d };
+    let refusal = world.refused(|view| runs::admit(view, &taken));
+    assert_eq!(refusal.class, Class::JobIdInUse);
+    assert!(refusal.text.contains("run t"), "{refusal}");
+}
+
+/// A name that differs only in case; freeing the name with its last version.
+#[test]
+fn names_that_differ_in_case() {
+    let world = World::default();
+    let a = world.server("a");
+    let first = world.package("Lib:1", &a, "x");
+    let refusal = world.refused(|view| packages::reserve(view, &reserve("lib:2", "y", &a)));
+    assert_eq!(refusal.class, Class::NameCase);
+    let second = world.package("Lib:2", &a, "z");
+    for package in [first, second] {
+        assert_eq!(world.refused(|view| packages::reserve(view, &reserve("lib:3", "y", &a))).class, Class::NameCase);
+        world.must(|view| packages::remove(view, &Remove { op: None, unit: package.unit.clone(), reason: String::new() }));
+        world.must(|view| packages::dropped(view, &report(&package.unit, &package.op, &a)));
+        world.must(|view| packages::finish(view, &package.unit, &package.op));
+    }
+    world.package("lib:3", &a, "y");
+}
+
+/// Status joins rows, nodes, uses; LOST and DEGRADED are derived.
+#[test]
+fn status_is_derived() {
+    let world = World::default();
+    let (a, b) = (world.server("a"), world.server("b"));
+    let wish = packages::Reserve { targets: packages::Targets::Live, ..reserve("p:1", "x", &a) };
+    world.must(|view| packages::reserve(view, &wish));
+    world.must(|view| packages::present(view, &report(&wish.unit, &wish.op, &a), 3));
+    assert_eq!(
+        packages::progress(&world.view(), &wish.unit, &wish.op).unwrap(),
+        packages::Progress::Waiting { on: vec!["b".into()] }
+    );
+    assert_eq!(world.refused(|view| packages::ready(view, &wish.unit, &wish.op, 1)).class, Class::NotYet);
+    world.must(|view| packages::failed(view, &report(&wish.unit, &wish.op, &b), "no space left on device"));
+    let progress = packages::progress(&world.view(), &wish.unit, &wish.op).unwrap();
+    let reason = "node b failed: no space left on device".to_owned();
+    assert_eq!(progress, packages::Progress::Failed { reason });
+    world.must(|view| packages::present(view, &report(&wish.unit, &wish.op, &b), 3));
+    world.must(|view| packages::ready(view, &wish.unit, &wish.op, 1));
+    let status = |world: &World| packages::package_status(&world.view(), &wish.unit).unwrap().status;
+    assert_eq!(status(&world), "READY");
+    world.kill(&b);
+    assert_eq!(status(&world), "DEGRADED");
+    world.kill(&a);
+    assert_eq!(status(&world), "LOST");
+    let rows = world.view().all::<records::keys::CopyKey>().unwrap();
+    assert!(rows.iter().all(|(_, row)| row.state == CopyState::Present), "nothing of it is stored");
+    let unit = world.view().get(&records::keys::UnitKey::new(&wish.unit)).unwrap().unwrap();
+    assert_eq!(unit.state, UnitState::Ready);
+}

@@ -1,0 +1,12 @@
+//! The planners over `MemKv`: the shortest counterexamples of the literal proposal, one trigger from two
+//! dispatchers, and random interleavings with crashes, late and lost transactions.
+
+mod cancel;
+mod counterexamples;
+mod drive_sim;
+mod failover;
+mod interleave;
+mod sim;
+mod sim_jobs;
+mod sim_packages;
+mod world;

@@ -1,0 +1,250 @@
+//! The simulated cluster: processes that plan on fresh or stale views, transactions that are applied at once, late,
+//! twice or never, answers that get lost, processes that die with transactions still on their way.
+//!
+//! Beside the records it keeps what the records are about: which node has which files, and which main() runs where.
+//! A violated promise is a start on files that are not there, files deleted under a running main(), or two of one
+//! job at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use meta_types::Txn;
+use records::nodes::{Register, register};
+use records::record::{JobState, NodeRef, PackageRef, Role};
+use records::{JobId, Plan, Refusal, TriggerId, UnitId, View};
+
+use crate::world::{Proc, World, node};
+
+pub const SERVERS: [&str; 3] = ["n1", "n2", "n3"];
+pub const DISPATCHERS: [&str; 2] = ["d1", "d2"];
+const TTL: Duration = Duration::from_secs(15);
+
+/// What happens outside of the store once a transaction is known to have taken place.
+#[derive(Debug, Clone)]
+pub enum Effect {
+    None,
+    /// The node moves the copy's files away.
+    Delete(UnitId, String),
+    /// The node starts main().
+    Start(JobId, i64),
+}
+
+struct Flight {
+    txn: Txn,
+    effect: Effect,
+    from: Proc,
+    what: &'static str,
+}
+
+/// main() as it runs on a node.
+#[derive(Debug, Clone)]
+pub struct Main {
+    pub node: NodeRef,
+    pub packages: Vec<PackageRef>,
+    pub epoch: i64,
+    /// How the process ended, if it did and the store was not told yet.
+    pub over: Option<JobState>,
+}
+
+pub struct Sim {
+    pub world: World,
+    pub procs: BTreeMap<&'static str, Option<Proc>>,
+    pub disk: BTreeSet<(String, UnitId, String)>,
+    pub mains: BTreeMap<JobId, Main>,
+    pub jobs_of: BTreeMap<TriggerId, BTreeSet<JobId>>,
+    views: Vec<View>,
+    flights: Vec<Flight>,
+    random: u64,
+    pub next: u128,
+    pub calm: bool,
+    pub log: Vec<String>,
+    pub carried: BTreeMap<&'static str, u32>,
+}
+
+impl Sim {
+    pub fn new(seed: u64) -> Self {
+        let mut sim = Self {
+            world: World::default(),
+            procs: SERVERS.iter().chain(&DISPATCHERS).map(|name| (*name, None)).collect(),
+            disk: BTreeSet::new(),
+            mains: BTreeMap::new(),
+            jobs_of: BTreeMap::new(),
+            views: vec![],
+            flights: vec![],
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            next: 1,
+            calm: false,
+            log: vec![],
+            carried: BTreeMap::new(),
+        };
+        for name in SERVERS.iter().chain(&DISPATCHERS) {
+            sim.boot(name);
+        }
+        sim
+    }
+
+    /// A number below `bound`.
+    pub fn roll(&mut self, bound: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 16) as usize % bound.max(1)
+    }
+
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        if from.is_empty() { None } else { Some(from[self.roll(from.len())].clone()) }
+    }
+
+    /// What an actor sees: mostly now, sometimes a while ago.
+    pub fn view(&mut self) -> View {
+        let now = self.world.view();
+        self.views.push(now.clone());
+        if self.views.len() > 30 {
+            self.views.remove(0);
+        }
+        if self.calm || self.roll(10) < 7 {
+            return now;
+        }
+        let stale = self.views.clone();
+        self.pick(&stale).unwrap_or(now)
+    }
+
+    /// A live process of these names.
+    pub fn alive(&mut self, names: &[&'static str]) -> Option<Proc> {
+        let alive: Vec<Proc> = names.iter().filter_map(|name| self.procs[name].clone()).collect();
+        self.pick(&alive)
+    }
+
+    pub fn boot(&mut self, name: &'static str) {
+        let lease = self.world.kv.grant(TTL).id;
+        let roles: &[Role] = if name.starts_with('n') { &[Role::Jobmaster] } else { &[Role::Dispatcher] };
+        let node = node(roles, 3, &format!("{name}-{lease}"));
+        let wish = Register { name: name.into(), node, lease };
+        match register(&self.world.view(), &wish) {
+            Ok(plan) => {
+                let me = self.world.commit(plan).expect("planned on the newest view");
+                self.log.push(format!("boot {me:?}"));
+                self.procs.insert(name, Some(Proc { me, lease }));
+            }
+            // Its predecessor's lease has not run out.
+            Err(_) => drop(self.world.kv.revoke(lease)),
+        }
+    }
+
+    /// The process dies, and what it ran with it; its lease and what it sent live on for a while.
+    pub fn crash(&mut self, name: &'static str) {
+        if let Some(proc) = self.procs.insert(name, None).flatten() {
+            self.log.push(format!("crash {:?}", proc.me));
+            self.mains.retain(|_, main| main.node != proc.me);
+        }
+    }
+
+    /// Time passes: the living renew, the leases of the dead run out.
+    pub fn pass(&mut self) {
+        for proc in self.procs.values().flatten() {
+            assert!(self.world.kv.keep_alive(proc.lease), "{proc:?} lost its lease");
+        }
+        self.world.kv.advance(TTL / 2);
+        let wrong = records::invariants(&self.world.view());
+        assert!(wrong.is_empty(), "{wrong:#?}\n{:#?}", self.log);
+    }
+
+    /// Sends a plan: now, later, or never; sometimes its answer is lost.
+    pub fn send<T>(&mut self, what: &'static str, from: &Proc, plan: Result<Plan<T>, Refusal>, effect: Effect) {
+        let Ok(plan) = plan else { return };
+        if plan.is_empty() {
+            self.happen(from, effect);
+            return;
+        }
+        let flight = Flight { txn: plan.txn().clone(), effect, from: from.clone(), what };
+        match if self.calm { 9 } else { self.roll(10) } {
+            0 => {}
+            1 | 2 => self.flights.push(flight),
+            3 => drop(self.apply(flight, false)),
+            _ => drop(self.apply(flight, true)),
+        }
+    }
+
+    /// One of the late ones arrives.
+    pub fn arrive(&mut self) {
+        if !self.flights.is_empty() {
+            let at = self.roll(self.flights.len());
+            let flight = self.flights.swap_remove(at);
+            self.apply(flight, true);
+        }
+    }
+
+    fn apply(&mut self, flight: Flight, answered: bool) -> bool {
+        let log = self.log.clone();
+        let world = self.world.clone();
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.apply(&flight.txn)));
+        let Ok(done) = done else { panic!("{} of {:?} broke an invariant after {log:#?}", flight.what, flight.from) };
+        if done.is_none() {
+            return false;
+        }
+        *self.carried.entry(flight.what).or_default() += 1;
+        self.log.push(format!("{} {} by {:?}", self.world.view().revision(), flight.what, flight.from.me));
+        self.note_jobs();
+        let lives = self.procs.values().flatten().any(|proc| proc.me == flight.from.me);
+        if answered && lives {
+            self.happen(&flight.from, flight.effect);
+        }
+        true
+    }
+
+    /// P3: no trigger ever makes a second job (tokens do not end here).
+    fn note_jobs(&mut self) {
+        let jobs = self.world.view().all::<records::keys::JobKey>().unwrap();
+        for (key, job) in jobs {
+            self.jobs_of.entry(job.trigger.clone()).or_default().insert(key.job);
+        }
+        let twice = self.jobs_of.iter().find(|(_, jobs)| jobs.len() > 1);
+        assert!(twice.is_none(), "{twice:?} {:#?}", self.log);
+    }
+
+    fn happen(&mut self, from: &Proc, effect: Effect) {
+        match effect {
+            Effect::None => {}
+            Effect::Delete(unit, op) => self.delete_files(from, unit, op),
+            Effect::Start(job, epoch) => self.start_main(from, job, epoch),
+        }
+    }
+
+    /// P4: files are not deleted under a running main(), unless by force.
+    fn delete_files(&mut self, from: &Proc, unit: UnitId, op: String) {
+        let forced = self
+            .world
+            .view()
+            .get(&records::keys::UnitKey::new(&unit))
+            .unwrap()
+            .is_none_or(|found| found.op != op || found.state == records::record::UnitState::Purging);
+        let used = self.mains.iter().find(|(_, main)| {
+            main.node == from.me
+                && main.over.is_none()
+                && main.packages.iter().any(|package| package.unit == unit && package.op == op)
+        });
+        assert!(forced || used.is_none(), "{unit} {op} deleted under {used:?} {:#?}", self.log);
+        self.disk.remove(&(from.me.node.clone(), unit, op));
+    }
+
+    /// P5: one main() of a job at a time. P4: only on files that are there.
+    fn start_main(&mut self, from: &Proc, job: JobId, epoch: i64) {
+        if self.mains.get(&job).is_some_and(|main| main.node == from.me && main.epoch == epoch) {
+            return;
+        }
+        let found = self.world.view().get(&records::keys::JobKey::new(&job)).unwrap().unwrap();
+        assert!(!self.mains.contains_key(&job), "{job} runs twice {:#?}", self.log);
+        let packages: Vec<PackageRef> = found.packages().cloned().collect();
+        for package in &packages {
+            let there = (from.me.node.clone(), package.unit.clone(), package.op.clone());
+            let forced = self
+                .world
+                .view()
+                .get(&records::keys::UnitKey::new(&package.unit))
+                .unwrap()
+                .is_none_or(|u| u.op != package.op || u.state == records::record::UnitState::Purging);
+            assert!(forced || self.disk.contains(&there), "{there:?} is not there {:#?}", self.log);
+        }
+        self.mains.insert(job, Main { node: from.me.clone(), packages, epoch, over: None });
+    }
+}

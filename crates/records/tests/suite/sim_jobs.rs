@@ -1,0 +1,183 @@
+//! What dispatchers and nodes do about runs and jobs, one random step at a time.
+
+use records::jobs::{self, Cancel, Ending};
+use records::keys::{JobKey, JobOwnerKey, RunKey};
+use records::packages::{self, CopyReport};
+use records::record::{JobState, RestartStrategy};
+use records::runs::{self, Advance, Delete};
+use records::{JobId, View};
+
+use crate::sim::{DISPATCHERS, Effect, SERVERS, Sim};
+use crate::world::{Proc, admit_wish, begin, job, spec, stated, trigger};
+
+impl Sim {
+    /// A client submits: few triggers, so that they meet; sometimes a different request.
+    pub fn submit(&mut self) {
+        let Some(dispatcher) = self.alive(&DISPATCHERS) else { return };
+        let view = self.view();
+        let ready: Vec<_> = packages::packages(&view)
+            .unwrap()
+            .into_iter()
+            .filter_map(|status| records::UnitId::new(&status.name, &status.version).ok())
+            .filter_map(|unit| packages::ready_package(&view, &unit).ok())
+            .collect();
+        let Some(program) = self.pick(&ready) else { return };
+        let id = format!("t{}", self.roll(12));
+        self.next += 1;
+        let mut wish = admit_wish(&id, self.next, &program, &dispatcher);
+        let restart = if self.roll(3) == 0 { RestartStrategy::None } else { RestartStrategy::OnContainerLoss };
+        wish.spec = spec(&program, 1 + self.roll(2) as u32, restart);
+        if self.roll(8) == 0 {
+            wish.stated = stated("other");
+        }
+        if self.roll(8) == 0 {
+            wish.job = job(1);
+        }
+        self.send("admit", &dispatcher, runs::admit(&view, &wish), Effect::None);
+    }
+
+    pub fn delete_run(&mut self) {
+        let Some(dispatcher) = self.alive(&DISPATCHERS) else { return };
+        let view = self.view();
+        let trigger = trigger(&format!("t{}", self.roll(12)));
+        let wish = Delete { trigger, token_retention: 0, job_retention: 0, now_ms: 0 };
+        self.send("delete", &dispatcher, runs::delete(&view, &wish), Effect::None);
+    }
+
+    pub fn cancel_job(&mut self) {
+        let Some(dispatcher) = self.alive(&DISPATCHERS) else { return };
+        let view = self.view();
+        let Some((key, _)) = self.pick(&view.all::<JobKey>().unwrap()) else { return };
+        let wish = Cancel { job: key.job, reason: "cancel".into(), retention: 0, now_ms: 0 };
+        self.send("cancel", &dispatcher, jobs::request_cancel(&view, &wish), Effect::None);
+    }
+
+    /// A dispatcher adopts an orphan, or takes one of its runs a step on.
+    pub fn drive_run(&mut self) {
+        let Some(dispatcher) = self.alive(&DISPATCHERS) else { return };
+        let view = self.view();
+        let orphans = runs::orphans(&view).unwrap();
+        if let Some(trigger) = self.pick(&orphans) {
+            let plan = runs::adopt(&view, &trigger, &dispatcher.me, dispatcher.lease);
+            self.send("adopt", &dispatcher, plan, Effect::None);
+        }
+        let Some((key, _)) = self.pick(&view.all::<RunKey>().unwrap()) else { return };
+        let found = runs::run(&view, &key.trigger).unwrap().unwrap();
+        let Some(epoch) = found.epoch.filter(|_| found.owner == Some(dispatcher.me.clone())) else { return };
+        let step =
+            Advance { trigger: key.trigger, epoch, run_retention: 0, token_retention: 0, now_ms: 0 };
+        self.send("advance", &dispatcher, runs::advance(&view, &step), Effect::None);
+    }
+
+    pub fn drive_job(&mut self) {
+        let Some(dispatcher) = self.alive(&DISPATCHERS) else { return };
+        let view = self.view();
+        let Some((job, found)) = self.pick(&jobs::ownerless(&view).unwrap()) else { return };
+        let give_up_on = found.placed.as_ref().filter(|_| self.roll(4) == 0).map(|placed| {
+            records::record::NodeRef { node: placed.node.clone(), incarnation: placed.incarnation }
+        });
+        let wish = jobs::Drive { job, give_up_on, retention: 0, now_ms: 0 };
+        self.send("drive", &dispatcher, jobs::drive(&view, &wish), Effect::None);
+    }
+
+    pub fn claim(&mut self) {
+        let Some(node) = self.alive(&SERVERS) else { return };
+        // A node claims one job at a time, on the newest view, and knows the outcome before the next.
+        let view = self.world.view();
+        let Some((job, _)) = self.pick(&jobs::claimable(&view, &node.me).unwrap()) else { return };
+        let plan = jobs::claim(&view, &job, &node.me, node.lease);
+        self.send_now("claim", &node, plan);
+    }
+
+    /// A node takes one of its jobs a step on.
+    pub fn work(&mut self) {
+        let Some(node) = self.alive(&SERVERS) else { return };
+        let view = self.view();
+        let owned: Vec<(JobId, i64)> = owned(&view, &node);
+        let Some((job, epoch)) = self.pick(&owned) else { return };
+        if self.mains.get(&job).is_some_and(|main| main.node == node.me && main.epoch == epoch) {
+            self.watch_main(&view, &node, &job, epoch);
+        } else {
+            self.prepare(&view, &node, &job, epoch);
+        }
+    }
+
+    /// Before main(): fetch, use, start; or kill, or give up, if it may not.
+    fn prepare(&mut self, view: &View, node: &Proc, job: &JobId, epoch: i64) {
+        let found = jobs::job(view, job).unwrap().unwrap();
+        if found.cancel_wished {
+            let plan = jobs::ended(view, job, epoch, &ending(JobState::Canceled, false));
+            return self.send("ended", node, plan, Effect::None);
+        }
+        let program = found.job.spec.program.clone();
+        let there = (node.me.node.clone(), program.unit.clone(), program.op.clone());
+        if !self.disk.contains(&there) {
+            let report = CopyReport {
+                unit: program.unit.clone(),
+                op: program.op.clone(),
+                me: node.me.clone(),
+                for_job: Some(job.clone()),
+            };
+            if packages::fetching(view, &report, 0).is_err() {
+                let plan = jobs::ended(view, job, epoch, &ending(JobState::Failed, false));
+                return self.send("ended", node, plan, Effect::None);
+            }
+            self.disk.insert(there);
+            return self.send("present", node, packages::present(view, &report, 3), Effect::None);
+        }
+        match packages::begin_use(view, &begin(&program, job, node)) {
+            Ok(plan) => self.send("begin_use", node, Ok(plan), Effect::None),
+            Err(_) if self.roll(4) == 0 => {
+                self.send("release", node, jobs::release(view, job, epoch, "not here"), Effect::None);
+            }
+            Err(_) => drop(self.disk.remove(&there)),
+        }
+        let fresh = self.view();
+        let plan = jobs::start_attempt(&fresh, job, epoch, 0);
+        self.send("start_attempt", node, plan, Effect::Start(job.clone(), epoch));
+    }
+
+    /// main() runs, or ended and the store has to be told.
+    fn watch_main(&mut self, view: &View, node: &Proc, job: &JobId, epoch: i64) {
+        let found = jobs::job(view, job).unwrap().unwrap();
+        let Some(over) = self.mains[job].over else {
+            if found.cancel_wished {
+                self.send("cancelling", node, jobs::cancelling(view, job, epoch), Effect::None);
+                self.end_main(job, JobState::Canceled);
+            } else if !found.job.is_created() || found.job.state == JobState::Restarting {
+                self.send("created", node, jobs::created(view, job, epoch, 0), Effect::None);
+            } else if self.calm || self.roll(3) == 0 {
+                let state = if self.roll(2) == 0 { JobState::Finished } else { JobState::Failed };
+                self.end_main(job, state);
+            }
+            return;
+        };
+        let created = over == JobState::Finished;
+        self.send("ended", node, jobs::ended(view, job, epoch, &ending(over, created)), Effect::None);
+    }
+
+    fn end_main(&mut self, job: &JobId, state: JobState) {
+        if let Some(main) = self.mains.get_mut(job) {
+            main.over = Some(state);
+        }
+    }
+
+    /// Forgets mains whose end the store knows.
+    pub fn reap(&mut self) {
+        let view = self.world.view();
+        let owner_of = |job: &JobId| view.get(&JobOwnerKey::new(job)).unwrap().map(|o| o.create_revision);
+        self.mains.retain(|job, main| main.over.is_none() || owner_of(job) == Some(main.epoch));
+    }
+}
+
+fn owned(view: &View, node: &Proc) -> Vec<(JobId, i64)> {
+    let owners = view.all::<JobOwnerKey>().unwrap();
+    let mine = owners
+        .into_iter()
+        .filter(|(_, owner)| owner.node == node.me.node && owner.incarnation == node.me.incarnation);
+    mine.map(|(key, owner)| (key.job, owner.create_revision)).collect()
+}
+
+fn ending(state: JobState, created: bool) -> Ending {
+    Ending { state, exit: Default::default(), created, retention: 0, now_ms: 0 }
+}
