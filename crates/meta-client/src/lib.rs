@@ -2,6 +2,7 @@
 //! keep-alive.
 
 pub mod commit;
+pub mod etcd;
 pub mod key;
 pub mod kv;
 pub mod mem;
@@ -9,6 +10,7 @@ pub mod record;
 pub mod snapshot;
 
 pub use commit::{Commit, commit};
+pub use etcd::{EtcdKv, EtcdOptions};
 pub use key::{Stored, TypedKey};
 pub use kv::{Kv, KvError, LeaseGranted, Revisioned, WatchBatch, WatchRequest, Watcher};
 pub use mem::MemKv;

@@ -2,8 +2,8 @@
 //! fields we do not know are kept by the record's own flattened `extra` and so survive a rewrite.
 
 use bytes::Bytes;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Fields of a record that this binary does not know, carried through a rewrite.
@@ -31,11 +31,6 @@ pub enum RecordError {
     Malformed(String),
 }
 
-#[derive(Deserialize)]
-struct VersionOnly {
-    v: u32,
-}
-
 #[derive(Serialize)]
 struct Versioned<'a, T> {
     v: u32,
@@ -54,17 +49,20 @@ pub fn to_bytes<T: Record>(record: &T) -> Bytes {
 /// Reads a record.
 pub fn from_bytes<T: Record>(bytes: &[u8]) -> Result<T, RecordError> {
     let malformed = |e: serde_json::Error| RecordError::Malformed(e.to_string());
-    let VersionOnly { v } = serde_json::from_slice(bytes).map_err(malformed)?;
-    if v > T::VERSION {
-        return Err(RecordError::Newer { found: v, supported: T::VERSION });
-    }
     let mut fields: Extra = serde_json::from_slice(bytes).map_err(malformed)?;
-    fields.remove("v");
+    let v = fields.remove("v").and_then(|v| v.as_u64()).and_then(|v| u32::try_from(v).ok());
+    match v {
+        Some(found) if found > T::VERSION => return Err(RecordError::Newer { found, supported: T::VERSION }),
+        Some(_) => {}
+        None => return Err(RecordError::Malformed("it has no version \"v\"".into())),
+    }
     serde_json::from_value(serde_json::Value::Object(fields)).map_err(malformed)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
 
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -41,14 +41,10 @@ fn before_a_claim_the_job_ends_at_once() {
     assert!(world.commit(late_claim).is_none());
     assert_eq!(world.refused(|view| jobs::claim(view, &job(1), &a.me, a.lease)).class, Class::WrongState);
     let run_epoch = runs::run(&world.view(), &trigger("t")).unwrap().unwrap().epoch.unwrap();
-    let step = Advance {
-        trigger: trigger("t"),
-        epoch: run_epoch,
-        run_retention: 0,
-        token_retention: 0,
-        now_ms: 0,
-    };
-    let Advanced::Completed(RunResult::FailureCause(cause)) = world.must(|view| runs::advance(view, &step)) else {
+    let step =
+        Advance { trigger: trigger("t"), epoch: run_epoch, run_retention: 0, token_retention: 0, now_ms: 0 };
+    let Advanced::Completed(RunResult::FailureCause(cause)) = world.must(|view| runs::advance(view, &step))
+    else {
         panic!("no failure cause");
     };
     assert_eq!(cause.class, "CANCELED");
@@ -104,7 +100,8 @@ fn a_completed_runs_job_outlives_its_deletion() {
     let epoch = launch(&world, &a);
     world.must(|view| jobs::created(view, &job(1), epoch, 0));
     let run_epoch = runs::run(&world.view(), &trigger("t")).unwrap().unwrap().epoch.unwrap();
-    let step = Advance { trigger: trigger("t"), epoch: run_epoch, run_retention: 0, token_retention: 0, now_ms: 0 };
+    let step =
+        Advance { trigger: trigger("t"), epoch: run_epoch, run_retention: 0, token_retention: 0, now_ms: 0 };
     world.must(|view| runs::advance(view, &step));
     assert!(world.must(|view| runs::delete(view, &delete())).settled);
     assert!(world.must(|view| runs::delete(view, &delete())).settled, "again, though the job runs");

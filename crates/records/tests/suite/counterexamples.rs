@@ -6,7 +6,9 @@ use records::record::{CopyState, UnitState};
 use records::runs::{self, differing_fields};
 use records::{Class, jobs};
 
-use crate::world::{World, admit_wish, begin, content, drive_wish, job, report, reserve, stated, trigger, unit};
+use crate::world::{
+    World, admit_wish, begin, content, drive_wish, job, report, reserve, stated, trigger, unit,
+};
 
 fn remove_wish(id: &str) -> Remove {
     Remove { unit: unit(id), op: None, reason: "removed".into() }
@@ -137,7 +139,8 @@ fn remove_under_a_job_that_moves() {
     });
     let placed = world.must(|view| jobs::drive(view, &drive_wish(&job(1))));
     let (first, second) = if placed == jobs::Driven::Placed(a.me.clone()) { (&a, &b) } else { (&b, &a) };
-    let fetch = |proc| packages::CopyReport { for_job: Some(job(1)), ..report(&package.unit, &package.op, proc) };
+    let fetch =
+        |proc| packages::CopyReport { for_job: Some(job(1)), ..report(&package.unit, &package.op, proc) };
     if first.me == b.me {
         world.must(|view| packages::present(view, &fetch(&b), 3));
     }
@@ -194,8 +197,13 @@ fn names_that_differ_in_case() {
     assert_eq!(refusal.class, Class::NameCase);
     let second = world.package("Lib:2", &a, "z");
     for package in [first, second] {
-        assert_eq!(world.refused(|view| packages::reserve(view, &reserve("lib:3", "y", &a))).class, Class::NameCase);
-        world.must(|view| packages::remove(view, &Remove { op: None, unit: package.unit.clone(), reason: String::new() }));
+        assert_eq!(
+            world.refused(|view| packages::reserve(view, &reserve("lib:3", "y", &a))).class,
+            Class::NameCase
+        );
+        world.must(|view| {
+            packages::remove(view, &Remove { op: None, unit: package.unit.clone(), reason: String::new() })
+        });
         world.must(|view| packages::dropped(view, &report(&package.unit, &package.op, &a)));
         world.must(|view| packages::finish(view, &package.unit, &package.op));
     }

@@ -1,6 +1,8 @@
 //! One random step, and the calm after the storm in which everything must come to an end.
 
-use records::keys::{CopyKey, JobCancelKey, JobKey, JobOwnerKey, PinKey, RunKey, RunOwnerKey, UnitKey, UseKey};
+use records::keys::{
+    CopyKey, JobCancelKey, JobKey, JobOwnerKey, PinKey, RunKey, RunOwnerKey, UnitKey, UseKey,
+};
 use records::record::{Phase, UnitState};
 use records::{Plan, Refusal, View};
 
@@ -14,23 +16,27 @@ impl Sim {
     pub fn step(&mut self) {
         match self.roll(40) {
             0 | 1 => self.create(),
-            2..=4 => self.submit(),
-            5 => self.delete_run(),
-            6 => self.cancel_job(),
-            7 => self.remove_package(),
+            2..=5 => self.submit(),
+            6 => self.delete_or_cancel(),
+            7 if self.roll(2) == 0 => self.remove_package(),
+            7 => self.submit(),
             8 => {
                 let name = SERVERS[self.roll(3)];
-                if self.roll(4) == 0 { self.crash(name) } else { self.boot_if_down(name) }
+                if self.roll(3) == 0 { self.crash(name) } else { self.boot_if_down(name) }
             }
             9 => {
                 let name = DISPATCHERS[self.roll(2)];
-                if self.roll(4) == 0 { self.crash(name) } else { self.boot_if_down(name) }
+                if self.roll(3) == 0 { self.crash(name) } else { self.boot_if_down(name) }
             }
             10 => self.pass(),
             11..=13 => self.arrive(),
             _ => self.work_step(),
         }
         self.reap();
+    }
+
+    fn delete_or_cancel(&mut self) {
+        if self.roll(2) == 0 { self.delete_run() } else { self.cancel_job() }
     }
 
     fn boot_if_down(&mut self, name: &'static str) {
@@ -70,9 +76,9 @@ impl Sim {
         for _ in 0..20 {
             self.arrive();
         }
-        for _ in 0..CALM_STEPS {
+        for step in 0..CALM_STEPS {
             self.work_step();
-            if unsettled(&self.world.view()).is_empty() {
+            if step % 16 == 0 && unsettled(&self.world.view()).is_empty() {
                 return;
             }
         }

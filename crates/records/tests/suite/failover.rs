@@ -2,7 +2,7 @@
 
 use records::jobs::{self, Driven, Ending};
 use records::record::{Exit, JobState, Phase, RestartStrategy, RunResult};
-use records::runs::{self, Advance, Advanced, Admit};
+use records::runs::{self, Admit, Advance, Advanced};
 use records::{Class, packages};
 
 use crate::world::{Proc, World, admit_wish, drive_wish, job, report, spec, trigger};

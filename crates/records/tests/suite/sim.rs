@@ -51,6 +51,8 @@ pub struct Sim {
     pub procs: BTreeMap<&'static str, Option<Proc>>,
     pub disk: BTreeSet<(String, UnitId, String)>,
     pub mains: BTreeMap<JobId, Main>,
+    /// Epochs whose owner decided to end or release: it starts nothing under them any more.
+    pub given_up: BTreeSet<(JobId, i64)>,
     pub jobs_of: BTreeMap<TriggerId, BTreeSet<JobId>>,
     views: Vec<View>,
     flights: Vec<Flight>,
@@ -68,6 +70,7 @@ impl Sim {
             procs: SERVERS.iter().chain(&DISPATCHERS).map(|name| (*name, None)).collect(),
             disk: BTreeSet::new(),
             mains: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             jobs_of: BTreeMap::new(),
             views: vec![],
             flights: vec![],
@@ -79,6 +82,11 @@ impl Sim {
         };
         for name in SERVERS.iter().chain(&DISPATCHERS) {
             sim.boot(name);
+        }
+        for (id, name) in [("base:1", "base"), ("b:1", "first")] {
+            let node = sim.procs["n1"].clone().expect("just booted");
+            let package = sim.world.package(id, &node, name);
+            sim.disk.insert((node.me.node, package.unit, package.op));
         }
         sim
     }
@@ -150,7 +158,13 @@ impl Sim {
     }
 
     /// Sends a plan: now, later, or never; sometimes its answer is lost.
-    pub fn send<T>(&mut self, what: &'static str, from: &Proc, plan: Result<Plan<T>, Refusal>, effect: Effect) {
+    pub fn send<T>(
+        &mut self,
+        what: &'static str,
+        from: &Proc,
+        plan: Result<Plan<T>, Refusal>,
+        effect: Effect,
+    ) {
         let Ok(plan) = plan else { return };
         if plan.is_empty() {
             self.happen(from, effect);
@@ -175,10 +189,10 @@ impl Sim {
     }
 
     fn apply(&mut self, flight: Flight, answered: bool) -> bool {
-        let log = self.log.clone();
-        let world = self.world.clone();
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.apply(&flight.txn)));
-        let Ok(done) = done else { panic!("{} of {:?} broke an invariant after {log:#?}", flight.what, flight.from) };
+        let done = match self.world.try_apply(&flight.txn) {
+            Ok(done) => done,
+            Err(wrong) => panic!("{} of {:?}: {wrong}\n{:#?}", flight.what, flight.from, self.log),
+        };
         if done.is_none() {
             return false;
         }
@@ -229,7 +243,8 @@ impl Sim {
 
     /// P5: one main() of a job at a time. P4: only on files that are there.
     fn start_main(&mut self, from: &Proc, job: JobId, epoch: i64) {
-        if self.mains.get(&job).is_some_and(|main| main.node == from.me && main.epoch == epoch) {
+        let runs = self.mains.get(&job).is_some_and(|main| main.node == from.me && main.epoch == epoch);
+        if runs || self.given_up.contains(&(job.clone(), epoch)) {
             return;
         }
         let found = self.world.view().get(&records::keys::JobKey::new(&job)).unwrap().unwrap();

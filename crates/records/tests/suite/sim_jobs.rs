@@ -22,10 +22,11 @@ impl Sim {
             .filter_map(|unit| packages::ready_package(&view, &unit).ok())
             .collect();
         let Some(program) = self.pick(&ready) else { return };
-        let id = format!("t{}", self.roll(12));
+        let id = format!("t{}", self.roll(40));
         self.next += 1;
         let mut wish = admit_wish(&id, self.next, &program, &dispatcher);
-        let restart = if self.roll(3) == 0 { RestartStrategy::None } else { RestartStrategy::OnContainerLoss };
+        let restart =
+            if self.roll(3) == 0 { RestartStrategy::None } else { RestartStrategy::OnContainerLoss };
         wish.spec = spec(&program, 1 + self.roll(2) as u32, restart);
         if self.roll(8) == 0 {
             wish.stated = stated("other");
@@ -39,7 +40,7 @@ impl Sim {
     pub fn delete_run(&mut self) {
         let Some(dispatcher) = self.alive(&DISPATCHERS) else { return };
         let view = self.view();
-        let trigger = trigger(&format!("t{}", self.roll(12)));
+        let trigger = trigger(&format!("t{}", self.roll(40)));
         let wish = Delete { trigger, token_retention: 0, job_retention: 0, now_ms: 0 };
         self.send("delete", &dispatcher, runs::delete(&view, &wish), Effect::None);
     }
@@ -47,8 +48,13 @@ impl Sim {
     pub fn cancel_job(&mut self) {
         let Some(dispatcher) = self.alive(&DISPATCHERS) else { return };
         let view = self.view();
-        let Some((key, _)) = self.pick(&view.all::<JobKey>().unwrap()) else { return };
-        let wish = Cancel { job: key.job, reason: "cancel".into(), retention: 0, now_ms: 0 };
+        // Mostly jobs that somebody runs.
+        let owned =
+            view.all::<JobOwnerKey>().unwrap().into_iter().map(|(key, _)| key.job).collect::<Vec<_>>();
+        let all = view.all::<JobKey>().unwrap().into_iter().map(|(key, _)| key.job).collect::<Vec<_>>();
+        let any = self.roll(4) == 0;
+        let Some(job) = self.pick(if any { &all } else { &owned }) else { return };
+        let wish = Cancel { job, reason: "cancel".into(), retention: 0, now_ms: 0 };
         self.send("cancel", &dispatcher, jobs::request_cancel(&view, &wish), Effect::None);
     }
 
@@ -64,8 +70,7 @@ impl Sim {
         let Some((key, _)) = self.pick(&view.all::<RunKey>().unwrap()) else { return };
         let found = runs::run(&view, &key.trigger).unwrap().unwrap();
         let Some(epoch) = found.epoch.filter(|_| found.owner == Some(dispatcher.me.clone())) else { return };
-        let step =
-            Advance { trigger: key.trigger, epoch, run_retention: 0, token_retention: 0, now_ms: 0 };
+        let step = Advance { trigger: key.trigger, epoch, run_retention: 0, token_retention: 0, now_ms: 0 };
         self.send("advance", &dispatcher, runs::advance(&view, &step), Effect::None);
     }
 
@@ -84,29 +89,37 @@ impl Sim {
         let Some(node) = self.alive(&SERVERS) else { return };
         // A node claims one job at a time, on the newest view, and knows the outcome before the next.
         let view = self.world.view();
-        let Some((job, _)) = self.pick(&jobs::claimable(&view, &node.me).unwrap()) else { return };
-        let plan = jobs::claim(&view, &job, &node.me, node.lease);
-        self.send_now("claim", &node, plan);
+        for (job, _) in jobs::claimable(&view, &node.me).unwrap() {
+            let plan = jobs::claim(&self.world.view(), &job, &node.me, node.lease);
+            self.send_now("claim", &node, plan);
+        }
     }
 
     /// A node takes one of its jobs a step on.
     pub fn work(&mut self) {
         let Some(node) = self.alive(&SERVERS) else { return };
         let view = self.view();
-        let owned: Vec<(JobId, i64)> = owned(&view, &node);
-        let Some((job, epoch)) = self.pick(&owned) else { return };
+        for (job, epoch) in owned(&view, &node) {
+            self.work_on(&view, &node, job, epoch);
+        }
+    }
+
+    fn work_on(&mut self, view: &View, node: &Proc, job: JobId, epoch: i64) {
         if self.mains.get(&job).is_some_and(|main| main.node == node.me && main.epoch == epoch) {
-            self.watch_main(&view, &node, &job, epoch);
+            self.watch_main(view, node, &job, epoch);
         } else {
-            self.prepare(&view, &node, &job, epoch);
+            self.prepare(view, node, &job, epoch);
         }
     }
 
     /// Before main(): fetch, use, start; or kill, or give up, if it may not.
     fn prepare(&mut self, view: &View, node: &Proc, job: &JobId, epoch: i64) {
         let found = jobs::job(view, job).unwrap().unwrap();
-        if found.cancel_wished {
-            let plan = jobs::ended(view, job, epoch, &ending(JobState::Canceled, false));
+        let given_up = self.given_up.contains(&(job.clone(), epoch));
+        if found.cancel_wished || given_up {
+            self.given_up.insert((job.clone(), epoch));
+            let state = if found.cancel_wished { JobState::Canceled } else { JobState::Failed };
+            let plan = jobs::ended(view, job, epoch, &ending(state, false));
             return self.send("ended", node, plan, Effect::None);
         }
         let program = found.job.spec.program.clone();
@@ -119,19 +132,19 @@ impl Sim {
                 for_job: Some(job.clone()),
             };
             if packages::fetching(view, &report, 0).is_err() {
+                self.given_up.insert((job.clone(), epoch));
                 let plan = jobs::ended(view, job, epoch, &ending(JobState::Failed, false));
                 return self.send("ended", node, plan, Effect::None);
             }
             self.disk.insert(there);
             return self.send("present", node, packages::present(view, &report, 3), Effect::None);
         }
-        match packages::begin_use(view, &begin(&program, job, node)) {
-            Ok(plan) => self.send("begin_use", node, Ok(plan), Effect::None),
-            Err(_) if self.roll(4) == 0 => {
-                self.send("release", node, jobs::release(view, job, epoch, "not here"), Effect::None);
-            }
-            Err(_) => drop(self.disk.remove(&there)),
+        let begun = packages::begin_use(view, &begin(&program, job, node));
+        if begun.is_err() || self.roll(12) == 0 {
+            self.given_up.insert((job.clone(), epoch));
+            return self.send("release", node, jobs::release(view, job, epoch, "not here"), Effect::None);
         }
+        self.send("begin_use", node, begun, Effect::None);
         let fresh = self.view();
         let plan = jobs::start_attempt(&fresh, job, epoch, 0);
         self.send("start_attempt", node, plan, Effect::Start(job.clone(), epoch));

@@ -20,7 +20,8 @@ impl Sim {
         let mut wish = reserve(id, &format!("{}", self.next), &node);
         let content = crate::world::content(&format!("c{}", self.roll(2)));
         wish.manifest = Some(content).filter(|_| self.roll(2) == 0);
-        wish.targets = [Targets::Live, Targets::Some(2), Targets::Named(vec!["n1".into()])][self.roll(3)].clone();
+        wish.targets =
+            [Targets::Live, Targets::Some(2), Targets::Named(vec!["n1".into()])][self.roll(3)].clone();
         wish.policy = [Policy::All, Policy::Majority, Policy::Copies(1)][self.roll(3)];
         wish.origin = if self.roll(4) == 0 { UnitOrigin::Private } else { UnitOrigin::Icp };
         wish.request = Some((format!("r{}", self.roll(30)), 0)).filter(|_| self.roll(2) == 0);
@@ -77,8 +78,7 @@ impl Sim {
 
     pub fn tend_one(&mut self, view: &View, node: &Proc, unit: &UnitId, found: &Stored<Unit>) {
         let op = found.op.clone();
-        let report =
-            CopyReport { unit: unit.clone(), op: op.clone(), me: node.me.clone(), for_job: None };
+        let report = CopyReport { unit: unit.clone(), op: op.clone(), me: node.me.clone(), for_job: None };
         let copy = (node.me.node.clone(), unit.clone(), op.clone());
         match found.state {
             UnitState::Creating | UnitState::Ready => {
@@ -88,7 +88,12 @@ impl Sim {
                     return;
                 }
                 if luck == 3 && found.state == UnitState::Creating {
-                    return self.send("failed", node, packages::failed(view, &report, "disk full"), Effect::None);
+                    return self.send(
+                        "failed",
+                        node,
+                        packages::failed(view, &report, "disk full"),
+                        Effect::None,
+                    );
                 }
                 if packages::fetching(view, &report, 0).is_ok() {
                     self.disk.insert(copy);

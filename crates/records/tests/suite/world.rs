@@ -73,18 +73,28 @@ impl World {
     /// Applies a transaction and checks everything. Sent again at once it must not take place again: that is what
     /// makes resending after an unknown outcome safe.
     pub fn apply(&self, txn: &Txn) -> Option<i64> {
+        self.try_apply(txn).unwrap_or_else(|wrong| panic!("{wrong}"))
+    }
+
+    /// The same; what is wrong is handed back.
+    pub fn try_apply(&self, txn: &Txn) -> Result<Option<i64>, String> {
         let before = self.view();
-        let reply = self.kv.apply_txn(txn).ok()?;
-        if !reply.value.succeeded {
-            return None;
-        }
+        let reply = match self.kv.apply_txn(txn) {
+            Ok(reply) if reply.value.succeeded => reply,
+            // A failed guard, or a lease that ran out.
+            Ok(_) | Err(_) => return Ok(None),
+        };
         let after = self.view();
         let mut wrong = invariants(&after);
         wrong.extend(step_violations(&before, &after));
-        assert!(wrong.is_empty(), "{wrong:#?}\nafter {txn:#?}");
+        if !wrong.is_empty() {
+            return Err(format!("{wrong:#?}\nafter {txn:#?}"));
+        }
         let again = self.kv.apply_txn(txn).map(|reply| reply.value.succeeded);
-        assert!(!matches!(again, Ok(true)), "took place twice: {txn:#?}");
-        Some(reply.revision)
+        if matches!(again, Ok(true)) {
+            return Err(format!("took place twice: {txn:#?}"));
+        }
+        Ok(Some(reply.revision))
     }
 
     /// Commits a plan; `None` if a guard failed.
