@@ -8,8 +8,8 @@ use meta_api::pb::etcdserverpb as pb;
 use meta_api::pb::etcdserverpb::kv_client::KvClient;
 use meta_api::pb::etcdserverpb::lease_client::LeaseClient;
 use meta_types::{
-    DeleteRangeReply, DeleteRangeRequest, LeaseId, PutReply, PutRequest, RangeReply, RangeRequest, Revision, Txn,
-    TxnReply,
+    DeleteRangeReply, DeleteRangeRequest, LeaseId, PutReply, PutRequest, RangeReply, RangeRequest, Revision,
+    Txn, TxnReply,
 };
 use rand::Rng;
 use tonic::Status;
@@ -59,7 +59,10 @@ impl Kv for EtcdKv {
             async move { kv_client(channel).put(request).await }
         };
         let reply = self.connections.call(Repeat::IfNotSent, call).await?.into_inner();
-        Ok(Revisioned { revision: revision(reply.header.as_ref()), value: convert::put_reply_from_wire(reply) })
+        Ok(Revisioned {
+            revision: revision(reply.header.as_ref()),
+            value: convert::put_reply_from_wire(reply),
+        })
     }
 
     async fn delete_range(
