@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::Request;
+use jobmaster::HostConfig;
 use meta_client::Kv;
 use process_kit::net::{BindError, Listen};
 use process_kit::{Metrics, Readiness, Shutdown, bind};
@@ -12,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::front::Front;
-use crate::job_master_dispatcher::{self, HostError};
+use crate::job_master_dispatcher::{self, Hosting};
 use crate::job_master_primary_dispatcher::JobMasterPrimaryDispatcher;
 use crate::metrics::FrontMetrics;
 use crate::mirror;
@@ -48,7 +49,7 @@ pub enum StartError {
     Client(#[from] reqwest::Error),
     /// The JobMasters hosted here.
     #[error(transparent)]
-    Host(#[from] HostError),
+    Host(#[from] jobmaster::NodeError),
 }
 
 /// A running dispatcher.
@@ -63,13 +64,17 @@ pub struct Dispatcher {
     pub session: watch::Receiver<Option<Session>>,
     /// Its figures.
     pub metrics: Metrics,
+    /// The JobMasters hosted here, with `single.enable = false`.
+    pub node: Option<jobmaster::Node>,
 }
 
 impl Dispatcher {
-    /// Binds, registers, serves, reconciles; everything ends with `shutdown`.
+    /// Binds, registers, serves, reconciles; everything ends with `shutdown`. `host` counts while JobMasters are
+    /// hosted here (`single.enable = false`).
     pub async fn start(
         kv: Arc<dyn Kv>,
         options: DispatcherOptions,
+        host: HostConfig,
         shutdown: Shutdown,
     ) -> Result<Self, StartError> {
         records::names::check_node(&options.node_name)
@@ -91,15 +96,15 @@ impl Dispatcher {
             advertised => advertised.to_owned(),
         };
         let (metrics, readiness) = (Metrics::new("dispatcher"), Readiness::new());
-        let session =
-            job_master_dispatcher::start(kv.clone(), &options, &advertised, &readiness, &shutdown).await?;
+        let Hosting { session, node } =
+            job_master_dispatcher::start(kv.clone(), &options, host, &advertised, &shutdown).await?;
         let front = front(kv, options, &advertised, session.clone(), &metrics)?;
         let service = web_submission_extension::service(front.clone(), metrics.clone(), readiness.clone());
         spawn_reconcilers(&front, &shutdown);
         spawn_readiness(session.clone(), readiness, &shutdown);
         shutdown.spawn("rest front", serve(listener, service.clone(), shutdown.clone()));
         tracing::info!(address = %rest_address, advertised, "dispatcher serves");
-        Ok(Self { rest_address, advertised, service, session, metrics })
+        Ok(Self { rest_address, advertised, service, session, metrics, node })
     }
 }
 

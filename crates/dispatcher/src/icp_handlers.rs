@@ -19,7 +19,7 @@ use crate::jar_handlers::of_failure;
 use crate::request::query_of;
 
 /// Parameters that are passed on to the coordinator.
-const CREATE_PARAMETERS: &[&str] = &["nodes", "timeout_ms", "wait", "request_id"];
+const CREATE_PARAMETERS: &[&str] = &["nodes", "timeout_ms"];
 
 /// `PUT /icp/:name/:version`: the body goes on to the coordinator as it comes.
 pub async fn create(

@@ -8,39 +8,59 @@
 
 use std::sync::Arc;
 
+use jobmaster::{HostConfig, NodeOptions};
 use meta_client::Kv;
-use process_kit::{Readiness, Shutdown};
+use process_kit::Shutdown;
 use records::record::{Node, Role};
-use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::front::now_ms;
 use crate::options::DispatcherOptions;
 use crate::session::{Registrar, Session};
 
-/// Why the JobMasters of this process did not start.
-#[derive(Debug, Error)]
-#[error("the JobMasters of this dispatcher did not start: {0}")]
-pub struct HostError(pub String);
+/// What a dispatcher is besides its front: a server node, or only registered.
+pub struct Hosting {
+    /// Who it is in the store, while it is registered.
+    pub session: watch::Receiver<Option<Session>>,
+    /// The JobMasters hosted here, with `single.enable = false`.
+    pub node: Option<jobmaster::Node>,
+}
 
-/// Registers this process in the mode its options say; the receiver tells who it is.
+/// Registers this process in the mode its options say.
 pub async fn start(
     kv: Arc<dyn Kv>,
     options: &DispatcherOptions,
+    host: HostConfig,
     advertised: &str,
-    readiness: &Readiness,
     shutdown: &Shutdown,
-) -> Result<watch::Receiver<Option<Session>>, HostError> {
-    readiness.waiting("registration", "no lease in the metastore yet");
-    let (session, told) = watch::channel(None);
-    let registrar = Registrar {
-        kv,
+) -> Result<Hosting, jobmaster::NodeError> {
+    if options.single_enable {
+        tracing::info!("single.enable = true: JobMaster processes run the jobs");
+        let (told, session) = watch::channel(None);
+        let registrar = Registrar {
+            kv,
+            name: options.node_name.clone(),
+            node: record(options, advertised),
+            ttl: options.lease,
+        };
+        shutdown.spawn("registration", registrar.run(told, shutdown.clone()));
+        return Ok(Hosting { session, node: None });
+    }
+    tracing::info!(slots = options.slots, "single.enable = false: this process runs JobMasters itself");
+    let node = NodeOptions {
         name: options.node_name.clone(),
-        node: record(options, advertised),
-        ttl: options.lease,
+        slots: options.slots,
+        lease: options.lease,
+        job_retention: options.job_retention,
+        insecure: options.insecure,
+        host,
+        roles: vec![Role::Dispatcher, Role::Jobmaster],
+        rest_address: Some(advertised.to_owned()),
+        single_enable: Some(false),
+        ..NodeOptions::default()
     };
-    shutdown.spawn("registration", registrar.run(session, shutdown.clone()));
-    Ok(told)
+    let node = jobmaster::Node::start(kv, node, shutdown.clone()).await?;
+    Ok(Hosting { session: node.session(), node: Some(node) })
 }
 
 /// What a dispatcher that hosts nothing says about itself.

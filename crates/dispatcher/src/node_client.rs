@@ -88,7 +88,7 @@ impl NodeClient {
         let timeout_ms = DEPLOY_DEADLINE.as_millis();
         let url =
             format!("{}?origin={origin}&copies={copies}&timeout_ms={timeout_ms}", package_url(address, unit));
-        let request = self.http.put(url).multipart(form).timeout(DEPLOY_DEADLINE);
+        let request = self.http.put(url).multipart(form).timeout(DEPLOY_DEADLINE + NODE_ANSWER);
         answer(address, request).await
     }
 
@@ -143,8 +143,12 @@ impl NodeClient {
     }
 }
 
-const PASSED_HEADERS: [HeaderName; 3] =
-    [header::CONTENT_TYPE, header::CONTENT_LENGTH, HeaderName::from_static("x-log-size")];
+const PASSED_HEADERS: [HeaderName; 4] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_LENGTH,
+    HeaderName::from_static(jobmaster::node_api::LOG_SIZE),
+    HeaderName::from_static(jobmaster::node_api::LOG_OFFSET),
+];
 
 fn package_url(address: &str, unit: &UnitId) -> String {
     let (name, version) =

@@ -4,23 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use jobmaster::Session;
 use meta_client::{Kv, KvError};
 use meta_types::LeaseId;
 use process_kit::Shutdown;
 use records::nodes::{Register, register};
-use records::record::{Node, NodeRef};
+use records::record::Node;
 use records::{Failure, Scope, carry_out};
 use tokio::sync::watch;
 use tokio::time::Instant;
-
-/// Who this dispatcher is in the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
-    /// Name and incarnation.
-    pub me: NodeRef,
-    /// The lease that both live on.
-    pub lease: LeaseId,
-}
 
 /// What keeps a registration.
 pub struct Registrar {

@@ -62,7 +62,8 @@ impl Cluster {
             ..DispatcherOptions::default()
         };
         change(&mut options);
-        let dispatcher = Dispatcher::start(kv, options, self.shutdown.clone()).await.unwrap();
+        let dispatcher =
+            Dispatcher::start(kv, options, Default::default(), self.shutdown.clone()).await.unwrap();
         let mut session = dispatcher.session.clone();
         tokio::time::timeout(PATIENCE, session.wait_for(Option::is_some)).await.unwrap().unwrap();
         self.dispatchers.push(dispatcher);
