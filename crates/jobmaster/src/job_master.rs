@@ -7,6 +7,7 @@
 //! the registration is over, when a package is removed by force, or when the process stops; whatever the reason,
 //! nothing of the attempt runs any more when it returns.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,11 +67,11 @@ impl Halt {
 impl From<Refusal> for Halt {
     fn from(refusal: Refusal) -> Self {
         match refusal.class {
-            // A wish to cancel (told by the record, see `or_cancelled`), or a second start that the strategy forbids:
-            // without an owner, a dispatcher ends it.
-            Class::WrongState => Self::Released(refusal.text),
+            Class::Fenced | Class::NotFound => Self::Fenced(refusal.text),
             Class::UnitNotReady => Self::failed(failure("UNIT_NOT_READY", refusal.text), false),
-            _ => Self::Fenced(refusal.text),
+            // A wish to cancel (told by the record, see `or_cancelled`), a second start that the strategy forbids, a
+            // record of a newer version: without an owner, others decide.
+            _ => Self::Released(refusal.text),
         }
     }
 }
@@ -162,14 +163,21 @@ impl JobMaster {
             Err(refusal) => return refusal.into(),
         };
         // Held by this process before the store knows, and until nothing runs any more.
-        let _holds: Vec<Hold> = job.packages().map(|package| self.host.gates.hold(&package.op)).collect();
+        let ops: BTreeSet<&str> = job.packages().map(|package| package.op.as_str()).collect();
+        let _holds: Vec<Hold> = ops.into_iter().map(|op| self.host.gates.hold(op)).collect();
         let prepared = tokio::select! {
             halt = self.unwanted(&job) => return halt,
             prepared = self.prepare(&job, packages) => prepared,
         };
         let (attempt, spec) = match prepared {
             Ok(started) => started,
-            Err(halt) => return halt,
+            Err(halt) => {
+                if matches!(halt, Halt::Released(_)) {
+                    // Not at once: the next placement may be here again.
+                    sleep(RELEASE_PAUSE).await;
+                }
+                return halt;
+            }
         };
         self.host.metrics.running.inc();
         let (halt, end) = self.attend(&job, attempt, &spec).await;
@@ -192,9 +200,11 @@ impl JobMaster {
             // Whatever ran before counted its deadline by another clock.
             sleep(SUCCESSOR_PAUSE).await;
         }
+        let packages: Vec<PackageRef> = job.packages().cloned().collect();
+        let scope = Scope::start(&self.id, &packages, &self.tenure.session.me.node);
         let number = self
             .host
-            .insist(&self.tenure, &self.scope(), |view| start_attempt(view, &self.id, self.epoch, now_ms()))
+            .insist(&self.tenure, &scope, |view| start_attempt(view, &self.id, self.epoch, now_ms()))
             .await;
         let number = match number {
             Ok(number) => number,
@@ -240,8 +250,6 @@ impl JobMaster {
             Ok(()) => Ok(()),
             Err(EnsureError::Refused(refusal)) => Err(refusal.into()),
             Err(EnsureError::Failed(why)) => {
-                // Not at once: the next placement may be here again.
-                sleep(RELEASE_PAUSE).await;
                 let node = &self.host.options.name;
                 Err(Halt::Released(format!("node {node} cannot get package {}: {why}", package.unit)))
             }

@@ -1,0 +1,280 @@
+//! A little cluster in one process: a store in memory, server nodes, and the part of a dispatcher that places jobs.
+
+#![allow(dead_code)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use icp_store::peer::{self, Peer};
+use jobmaster::{HostConfig, Node, NodeOptions};
+use meta_client::{Kv, MemKv, Stored};
+use process_kit::{ByteSize, Shutdown};
+use records::jobs::{Cancel, Drive, drive, ownerless, request_cancel};
+use records::keys::{JobKey, UnitKey};
+use records::nodes::{Register, register};
+use records::packages::{Remove, finish, force_remove, remove};
+use records::record::{
+    Exit, Job, JobSpec, JobState, Node as NodeRecord, NodeRef, PackageRef, RestartStrategy, Role,
+    StatedRequest, UnitState,
+};
+use records::runs::{Admit, admit};
+use records::{JobId, Scope, TriggerId, UnitId, View, carry_out};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+/// Every wait ends.
+pub const BOUND: Duration = Duration::from_secs(40);
+/// Pause between two looks at a condition.
+const LOOK: Duration = Duration::from_millis(10);
+
+pub struct Cluster {
+    pub kv: Arc<MemKv>,
+    pub dir: tempfile::TempDir,
+    dispatcher: NodeRef,
+    dispatcher_lease: i64,
+    end: Shutdown,
+}
+
+pub struct TestNode {
+    pub name: String,
+    pub node: Node,
+    pub shutdown: Shutdown,
+    pub work_dir: PathBuf,
+}
+
+pub fn fake_java() -> String {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake-java.sh").to_owned()
+}
+
+impl Cluster {
+    pub async fn new() -> Self {
+        let kv = Arc::new(MemKv::new());
+        let lease = kv.grant(Duration::from_secs(3600)).id;
+        let node = NodeRecord {
+            roles: vec![Role::Dispatcher],
+            rest_address: Some("127.0.0.1:1".into()),
+            node_address: None,
+            slots: 0,
+            version: String::new(),
+            java: None,
+            single_enable: Some(true),
+            boot: "d".into(),
+            started_at_ms: 0,
+            extra: Default::default(),
+        };
+        let request = Register { name: "d".into(), node, lease };
+        let registered = carry_out(&*kv, &Scope::nodes(), |view| register(view, &request)).await.unwrap();
+        let end = Shutdown::new();
+        tokio::spawn(place_jobs(kv.clone(), end.clone()));
+        Self {
+            kv,
+            dir: tempfile::tempdir().unwrap(),
+            dispatcher: registered.answer,
+            dispatcher_lease: lease,
+            end,
+        }
+    }
+
+    pub fn options(&self, name: &str) -> NodeOptions {
+        NodeOptions {
+            name: name.into(),
+            slots: 4,
+            guard: vec![env!("CARGO_BIN_EXE_jobmaster-guard").into()],
+            host: HostConfig {
+                work_dir: self.dir.path().join(name),
+                listen_node: "127.0.0.1:0".parse().unwrap(),
+                java: fake_java(),
+                min_free: ByteSize(0),
+                cancel_grace: Duration::from_millis(500),
+                ..HostConfig::default()
+            },
+            ..NodeOptions::default()
+        }
+    }
+
+    pub async fn node(&self, name: &str) -> TestNode {
+        self.node_with(self.options(name)).await
+    }
+
+    pub async fn node_with(&self, options: NodeOptions) -> TestNode {
+        let (name, work_dir) = (options.name.clone(), options.host.work_dir.clone());
+        let shutdown = Shutdown::new();
+        let kv: Arc<dyn Kv> = self.kv.clone();
+        let node = Node::start(kv, options, shutdown.clone()).await.unwrap();
+        let mut session = node.session();
+        let registered = session.wait_for(Option::is_some);
+        tokio::time::timeout(BOUND, registered).await.expect("registered in time").unwrap();
+        TestNode { name, node, shutdown, work_dir }
+    }
+
+    pub async fn view(&self, scope: Scope) -> View {
+        View::load(&*self.kv, scope).await.unwrap()
+    }
+
+    /// Waits until the records say what is wanted.
+    pub async fn until<T>(&self, what: &str, scope: Scope, mut look: impl FnMut(&View) -> Option<T>) -> T {
+        let give_up = Instant::now() + BOUND;
+        loop {
+            let view = self.view(scope.clone()).await;
+            if let Some(found) = look(&view) {
+                return found;
+            }
+            if Instant::now() > give_up {
+                let keys: Vec<String> =
+                    view.snapshot().iter().map(|kv| format!("{:?} = {:?}", kv.key, kv.value)).collect();
+                panic!("waited {BOUND:?} for {what}; the store holds\n{}", keys.join("\n"));
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    pub async fn admit(&self, spec: JobSpec) -> JobId {
+        let job = JobId::from_random(rand::random());
+        let wish = Admit {
+            trigger: TriggerId::from_random(rand::random()),
+            stated: StatedRequest::default(),
+            job: job.clone(),
+            spec: spec.clone(),
+            dispatcher: self.dispatcher.clone(),
+            lease: self.dispatcher_lease,
+            hidden: false,
+            now_ms: 0,
+        };
+        let mut scope = Scope::run(&wish.trigger).and_job(&job).and_nodes();
+        for package in std::iter::once(&spec.program).chain(&spec.class_path) {
+            scope = scope.and_key(&UnitKey::new(&package.unit));
+        }
+        carry_out(&*self.kv, &scope, |view| admit(view, &wish)).await.unwrap();
+        job
+    }
+
+    pub async fn job(&self, id: &JobId) -> Stored<Job> {
+        self.view(Scope::default().and_job(id)).await.get(&JobKey::new(id)).unwrap().expect("a job")
+    }
+
+    pub async fn until_job(&self, id: &JobId, what: &str, mut is: impl FnMut(&Job) -> bool) -> Job {
+        let key = JobKey::new(id);
+        let scope = Scope::default().and_job(id);
+        let found = self.until(what, scope, |view| view.get(&key).unwrap().filter(|job| is(job)));
+        found.await.value
+    }
+
+    pub async fn until_over(&self, id: &JobId) -> (JobState, Exit, Job) {
+        let job = self.until_job(id, "the job's end", |job| job.state.is_terminal()).await;
+        (job.state, job.exit.clone().unwrap(), job)
+    }
+
+    pub async fn until_running(&self, id: &JobId) -> Job {
+        self.until_job(id, "RUNNING", |job| job.state == JobState::Running).await
+    }
+
+    pub async fn cancel(&self, id: &JobId) {
+        let wish = Cancel { job: id.clone(), reason: "cancel".into(), retention: 0, now_ms: 0 };
+        let scope = Scope::default().and_job(id);
+        carry_out(&*self.kv, &scope, |view| request_cancel(view, &wish)).await.unwrap();
+    }
+
+    pub async fn remove(&self, unit: &UnitId, force: bool) {
+        let wish = Remove { unit: unit.clone(), op: None, reason: "removed".into() };
+        let planner = if force { force_remove } else { remove };
+        carry_out(&*self.kv, &Scope::package(unit), |view| planner(view, &wish)).await.unwrap();
+    }
+
+    pub async fn until_absent(&self, unit: &UnitId) {
+        let key = UnitKey::new(unit);
+        self.until("the package's end", Scope::package(unit), |view| {
+            view.get(&key).unwrap().is_none().then_some(())
+        })
+        .await;
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.end.begin();
+    }
+}
+
+impl TestNode {
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.node.address())
+    }
+
+    pub async fn put(&self, unit: &UnitId, query: &str, files: &[(&str, &[u8])]) -> (u16, Value) {
+        let files = files.iter().map(|(path, bytes)| {
+            let chunk = Ok::<_, std::io::Error>(Bytes::copy_from_slice(bytes));
+            ((*path).to_owned(), futures_util::stream::iter([chunk]))
+        });
+        let peer = Peer::new(peer::client(), self.node.address().to_string());
+        peer.put_package(&unit.name, &unit.version, query, files.collect(), BOUND).await.unwrap()
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, String) {
+        let answer = peer::client().get(self.url(path)).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    pub async fn stop(&self) {
+        assert_eq!(self.shutdown.finish(BOUND).await, Vec::<&str>::new(), "late at shutdown");
+    }
+
+    pub fn has(&self, unit: &UnitId, file: &str) -> bool {
+        self.work_dir.join("icp").join(&unit.name).join(&unit.version).join(file).is_file()
+    }
+}
+
+pub fn unit(name: &str) -> UnitId {
+    UnitId::new(name, "1.0.0").unwrap()
+}
+
+/// Creates `app` from a node and answers its reference.
+pub async fn deploy(cluster: &Cluster, node: &TestNode, name: &str, query: &str) -> PackageRef {
+    let unit = unit(name);
+    let (status, body) = node.put(&unit, query, &[("app.jar", b"not read"), ("lib/dep.jar", b"dep")]).await;
+    assert_eq!(status, 200, "{body}");
+    let op = cluster.view(Scope::package(&unit)).await.get(&UnitKey::new(&unit)).unwrap().unwrap().op.clone();
+    PackageRef { unit, op }
+}
+
+pub fn spec(program: &PackageRef, class: &str, args: &[&str]) -> JobSpec {
+    JobSpec {
+        name: class.into(),
+        program: program.clone(),
+        jar_file: "app.jar".into(),
+        class_path: vec![program.clone()],
+        entry_class: Some(class.into()),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        parallelism: 1,
+        savepoint_path: None,
+        restore_mode: None,
+        allow_non_restored_state: false,
+        configuration: Default::default(),
+        restart: RestartStrategy::OnContainerLoss,
+    }
+}
+
+/// What dispatchers do: places ownerless jobs, finishes removals.
+async fn place_jobs(kv: Arc<MemKv>, end: Shutdown) {
+    let token = end.token();
+    while !token.is_cancelled() {
+        let view = View::load(&*kv, Scope::jobs()).await.unwrap();
+        for (job, _) in ownerless(&view).unwrap() {
+            let wish = Drive { job, give_up_on: None, retention: 0, now_ms: 0 };
+            let _ = carry_out(&*kv, &Scope::jobs(), |view| drive(view, &wish)).await;
+        }
+        let view = View::load(&*kv, Scope::packages()).await.unwrap();
+        for (key, found) in view.all::<UnitKey>().unwrap() {
+            if found.state < UnitState::Removing {
+                continue;
+            }
+            let mut scope = Scope::package(&key.unit);
+            if let Some(digest) = &found.manifest {
+                scope = scope.and_manifest(digest);
+            }
+            let _ = carry_out(&*kv, &scope, |view| finish(view, &key.unit, &found.op)).await;
+        }
+        sleep(LOOK).await;
+    }
+}

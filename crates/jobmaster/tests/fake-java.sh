@@ -1,0 +1,23 @@
+#!/bin/sh
+# Stands in for java in tests: called as `fake-java.sh -cp CLASS_PATH CLASS ARG...`; the class says what to do.
+class_path=$2
+class=$3
+shift 3
+echo "class_path=$class_path"
+echo "class=$class args=$*"
+env | grep '^JOB_' | sort
+case $class in
+  finish) echo hello ;;
+  exit) sleep "${2:-0}"; exit "$1" ;;
+  throw)
+    i=0
+    while [ $i -lt 50 ]; do echo "at line $i" >&2; i=$((i + 1)); done
+    exit 3
+    ;;
+  noflink) echo 'java.lang.NoClassDefFoundError: org/apache/flink/api/common/JobExecutionResult' >&2; exit 1 ;;
+  signal) : > "$JOB_CREATED_FILE"; exit "$1" ;;
+  nosignal) exit 0 ;;
+  forever) trap 'echo terminated; exit 143' TERM; while :; do sleep 0.05; done ;;
+  stubborn) trap '' TERM; (setsid sleep 1000 &); while :; do sleep 0.05; done ;;
+  *) echo "no class $class" >&2; exit 1 ;;
+esac
