@@ -25,9 +25,9 @@ use records::{Class, Failure, Plan, Refusal, Scope, UnitId, View, carry_out};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::host::{Host, now_ms};
-use crate::limits::{CREATE_DEADLINE, STORE_RETRY, UNDO_WAIT};
+use crate::limits::{STORE_RETRY, UNDO_WAIT};
 use crate::metrics::End;
-use crate::package_agent::to_record;
+use crate::package_copy::to_record;
 use crate::receive::{ReceiveError, discard, receive};
 use crate::session::Session;
 
@@ -44,19 +44,8 @@ pub struct Create {
     pub policy: Policy,
     /// How long it may take.
     pub timeout: Duration,
-}
-
-impl Create {
-    /// On every live node.
-    pub fn everywhere(unit: UnitId) -> Self {
-        Self {
-            unit,
-            origin: UnitOrigin::Icp,
-            targets: Targets::Live,
-            policy: Policy::All,
-            timeout: CREATE_DEADLINE,
-        }
-    }
+    /// Size of the upload, if the client said it.
+    pub declared_bytes: u64,
 }
 
 /// Why there is no package.
@@ -201,12 +190,16 @@ impl Coordinator {
     }
 
     async fn receive_and_announce(&self, targets: &[String], body: Multipart) -> Result<(), CreateError> {
+        let here = &self.host.options.name;
+        let of_disk = |e: StoreError| CreateError::Undone(format!("node {here} failed: {e}"));
+        let declared = self.wish.declared_bytes;
+        if let Err(error) = self.host.on_disk(move |store| store.check_space(declared)).await {
+            let _ = timeout_at(self.deadline, discard(body)).await;
+            return Err(of_disk(error));
+        }
         let received = timeout_at(self.deadline, receive(&self.host, &self.op, body)).await;
         let received = received.map_err(|_| CreateError::TimedOut("the upload took too long".into()))?;
         let sealed = received.map_err(CreateError::Received)?;
-        let here = &self.host.options.name;
-        let of_disk = |e: StoreError| CreateError::Undone(format!("node {here} failed: {e}"));
-        self.host.on_disk(|store| store.check_space(0)).await.map_err(of_disk)?;
         let manifest = sealed.manifest.clone();
         let is_target = targets.contains(here);
         if is_target {

@@ -13,11 +13,13 @@ use std::time::Duration;
 
 use meta_types::{LeaseId, Revision};
 use records::jobs::{Ending, cancelling, created, ended, release, start_attempt};
-use records::keys::{JobCancelKey, JobKey, JobOwnerKey, UnitKey};
+use records::keys::{JobCancelKey, JobKey, JobOwnerKey};
 use records::packages::{BeginUse, begin_use, end_use};
-use records::record::{Exit, Job, JobState, PackageRef, UnitState};
+use records::record::{Exit, Job, JobState, PackageRef};
 use records::{Class, JobId, Refusal, Scope, View};
 use tokio::time::{sleep, timeout};
+use tracing::Instrument;
+use tracing::field::Empty;
 
 use crate::attempt::Attempt;
 use crate::engines::failure;
@@ -25,12 +27,13 @@ use crate::engines::process::{Start, judge, lost_its_container};
 use crate::gates::Hold;
 use crate::guard::control::Order;
 use crate::guard::spec::{AttemptDir, ExitRecord, Spec};
+use crate::halt::{Halt, look};
 use crate::host::{Host, blocking, now_ms};
 use crate::limits::{
     ALIVE_AFTER, CREATED_LOOK, LAST_WRITES, RELEASE_PAUSE, STOP_GRACE, STORE_RETRY, SUCCESSOR_PAUSE,
 };
 use crate::metrics::End;
-use crate::package_agent::{EnsureError, ensure};
+use crate::package_copy::{EnsureError, ensure};
 use crate::session::Tenure;
 
 /// Supervises one claimed job.
@@ -45,51 +48,26 @@ pub struct JobMaster {
     pub epoch: Revision,
 }
 
-/// Why a job is not supervised any further.
-#[derive(Debug)]
-enum Halt {
-    /// The right to write is gone: another owner, or none, decides.
-    Fenced(String),
-    /// Somebody wants it gone.
-    Cancelled(String),
-    /// It is over.
-    Over { state: JobState, exit: Exit, created: bool },
-    /// It goes on elsewhere.
-    Released(String),
-}
-
-impl Halt {
-    fn failed(exit: Exit, created: bool) -> Self {
-        Self::Over { state: JobState::Failed, exit, created }
-    }
-}
-
-impl From<Refusal> for Halt {
-    fn from(refusal: Refusal) -> Self {
-        match refusal.class {
-            Class::Fenced | Class::NotFound => Self::Fenced(refusal.text),
-            Class::UnitNotReady => Self::failed(failure("UNIT_NOT_READY", refusal.text), false),
-            // A wish to cancel (told by the record, see `or_cancelled`), a second start that the strategy forbids, a
-            // record of a newer version: without an owner, others decide.
-            _ => Self::Released(refusal.text),
-        }
-    }
-}
-
 impl JobMaster {
-    /// Runs until nothing is left to do for the job here.
+    /// Runs until nothing is left to do for the job here. Every line it logs carries job, trigger and node.
     pub async fn run(self) {
-        tracing::info!(job = %self.id, epoch = self.epoch, node = self.host.options.name, "claimed");
+        let node = self.host.options.name.as_str();
+        let span = tracing::info_span!("job", job = %self.id, trigger = Empty, node, epoch = self.epoch);
+        self.run_to_the_end().instrument(span).await;
+    }
+
+    async fn run_to_the_end(&self) {
+        tracing::info!("claimed");
         let mut packages = Vec::new();
         let halt = self.supervise(&mut packages).await;
         // Nothing runs on them any more.
         for package in packages {
             self.end_use(&package).await;
         }
-        tracing::info!(job = %self.id, epoch = self.epoch, ?halt, "left");
+        tracing::info!(?halt, "left");
         let written = timeout(self.last_writes(), self.settle(halt)).await;
         if written.is_err() {
-            tracing::warn!(job = %self.id, "the end was not written in time; the next owner finds out");
+            tracing::warn!("the end was not written in time; the next owner finds out");
         }
     }
 
@@ -105,7 +83,7 @@ impl JobMaster {
     async fn settle(&self, halt: Halt) {
         let outcome = match halt {
             Halt::Fenced(why) => {
-                tracing::warn!(job = %self.id, epoch = self.epoch, why, "no longer the owner: nothing to write");
+                tracing::warn!(why, "no longer the owner: nothing to write");
                 Ok(())
             }
             Halt::Released(why) => {
@@ -117,7 +95,7 @@ impl JobMaster {
             Halt::Over { state, exit, created } => self.end(state, exit, created).await,
         };
         if let Err(refusal) = outcome {
-            tracing::info!(job = %self.id, %refusal, "the end was not ours to write");
+            tracing::info!(%refusal, "the end was not ours to write");
         }
     }
 
@@ -132,7 +110,7 @@ impl JobMaster {
             let _ = self.host.kv.lease_revoke(retention).await;
         }
         let state = written?;
-        tracing::info!(job = %self.id, state = state.as_str(), "the job is over");
+        tracing::info!(state = state.as_str(), "the job is over");
         Ok(())
     }
 
@@ -140,7 +118,7 @@ impl JobMaster {
         loop {
             match self.host.kv.lease_grant(0, self.host.options.job_retention).await {
                 Ok(granted) => return granted.id,
-                Err(error) => tracing::warn!(job = %self.id, %error, "no lease for the record; trying again"),
+                Err(error) => tracing::warn!(%error, "no lease for the record; trying again"),
             }
             if self.tenure.lost.is_cancelled() {
                 return 0;
@@ -157,12 +135,18 @@ impl JobMaster {
                 Err(_) => sleep(STORE_RETRY).await,
             }
         };
+        // The mirror that led here may be behind: a job that is over, or has moved, is not started again.
+        let owner = view.get(&JobOwnerKey::new(&self.id)).ok().flatten();
+        if owner.is_none_or(|owner| owner.create_revision != self.epoch) {
+            return Halt::Fenced(format!("epoch {} is over", self.epoch));
+        }
         let job = match view.get(&JobKey::new(&self.id)) {
             Ok(Some(job)) => job.value,
             Ok(None) => return Halt::Fenced("the record is gone".into()),
             Err(refusal) => return refusal.into(),
         };
         // Held by this process before the store knows, and until nothing runs any more.
+        tracing::Span::current().record("trigger", job.trigger.as_str());
         let ops: BTreeSet<&str> = job.packages().map(|package| package.op.as_str()).collect();
         let _holds: Vec<Hold> = ops.into_iter().map(|op| self.host.gates.hold(op)).collect();
         let prepared = tokio::select! {
@@ -223,7 +207,7 @@ impl JobMaster {
         let attempt = started.map_err(|error| {
             Halt::Released(format!("node {} cannot start the guard: {error}", self.host.options.name))
         })?;
-        tracing::info!(job = %self.id, attempt = number, program = spec.program, "started");
+        tracing::info!(attempt = number, program = spec.program, "started");
         Ok((attempt, spec))
     }
 
@@ -277,7 +261,7 @@ impl JobMaster {
         let holder = self.id.as_str();
         let ended = self.host.insist(&self.tenure, &scope, |view| end_use(view, &package.unit, me, holder));
         if timeout(self.last_writes(), ended).await.is_err() {
-            tracing::warn!(job = %self.id, package = %package.unit, "the end of a use was not written in time");
+            tracing::warn!(package = %package.unit, "the end of a use was not written in time");
         }
     }
 
@@ -332,7 +316,7 @@ impl JobMaster {
             .await;
         match written {
             Ok(()) => {
-                tracing::info!(job = %self.id, "created: RUNNING");
+                tracing::info!("created: RUNNING");
                 std::future::pending().await
             }
             Err(refusal) => self.or_cancelled(refusal).await,
@@ -364,13 +348,13 @@ impl JobMaster {
         if !grace.is_zero() {
             attempt.tell(Order::Terminate);
             if timeout(grace, attempt.exited()).await.is_ok() {
-                return with_created(halt, is_created);
+                return halt.with_created(is_created);
             }
-            tracing::info!(job = %self.id, ?grace, "did not end by itself; killing it");
+            tracing::info!(?grace, "did not end by itself; killing it");
         }
         attempt.tell(Order::Kill);
         attempt.exited().await;
-        with_created(halt, is_created)
+        halt.with_created(is_created)
     }
 
     /// CANCELLING is for people to see: the kill does not wait long for it.
@@ -386,7 +370,7 @@ impl JobMaster {
         let (end, lost) = (self.host.shutdown.token(), &self.tenure.lost);
         loop {
             let view = views.borrow_and_update().clone();
-            if let Some(halt) = self.look(&view, job) {
+            if let Some(halt) = look(&view, &self.id, self.epoch, job) {
                 return halt;
             }
             tokio::select! {
@@ -399,35 +383,5 @@ impl JobMaster {
                 }
             }
         }
-    }
-
-    fn look(&self, view: &View, job: &Job) -> Option<Halt> {
-        // A view from before the claim says nothing about it.
-        if view.revision() < self.epoch {
-            return None;
-        }
-        let owner = view.get(&JobOwnerKey::new(&self.id)).ok()?;
-        if owner.is_none_or(|owner| owner.create_revision != self.epoch) {
-            return Some(Halt::Fenced(format!("epoch {} is over", self.epoch)));
-        }
-        if let Some(intent) = view.get(&JobCancelKey::new(&self.id)).ok()? {
-            return Some(Halt::Cancelled(intent.value.reason));
-        }
-        let forced = |package: &&PackageRef| match view.get(&UnitKey::new(&package.unit)) {
-            Ok(Some(unit)) => unit.op != package.op || unit.state == UnitState::Purging,
-            Ok(None) => true,
-            Err(_) => false,
-        };
-        job.packages().find(forced).map(|package| {
-            let text = format!("package {} was removed by force", package.unit);
-            Halt::failed(failure("PACKAGE_REMOVED", text), false)
-        })
-    }
-}
-
-fn with_created(halt: Halt, is_created: bool) -> Halt {
-    match halt {
-        Halt::Over { state, exit, created } => Halt::Over { state, exit, created: created || is_created },
-        other => other,
     }
 }

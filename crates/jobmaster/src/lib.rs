@@ -7,6 +7,7 @@
 //!   mirror               the records, a moment behind
 //!   package_agent        fetches, drains, deletes packages as the records say
 //!   deploy_coordinator   carries one create
+//!   claims               takes the jobs that are placed here
 //!   job_master           one task a job: claim -> packages -> attempt -> guard -> created -> ended
 //!     engines::process   the program to start      attempt, guard   the processes, their deadline and output
 //!   node_api             packages in, bytes and output out
@@ -14,12 +15,14 @@
 //! Everything written goes through the planners of `records`; whatever is decided on the mirror is guarded there.
 
 pub mod attempt;
+pub mod claims;
 pub mod container_runner;
 pub mod deploy_coordinator;
 pub mod engines;
 pub mod error;
 pub mod gates;
 pub mod guard;
+pub mod halt;
 pub mod host;
 pub mod job_master;
 pub mod limits;
@@ -28,6 +31,7 @@ pub mod mirror;
 pub mod node_api;
 pub mod options;
 pub mod package_agent;
+pub mod package_copy;
 pub mod receive;
 pub mod session;
 pub mod take_over;

@@ -102,7 +102,7 @@ struct PutQuery {
 }
 
 impl PutQuery {
-    fn create(self, unit: UnitId) -> Result<Create, Failed> {
+    fn create(self, unit: UnitId, declared_bytes: u64) -> Result<Create, Failed> {
         let origin = match self.origin.as_deref() {
             None | Some("icp") => UnitOrigin::Icp,
             Some("jar") => UnitOrigin::Jar,
@@ -120,7 +120,7 @@ impl PutQuery {
             }
         };
         let timeout = self.timeout_ms.map_or(CREATE_DEADLINE, Duration::from_millis).min(CREATE_DEADLINE_MAX);
-        Ok(Create { unit, origin, targets, policy, timeout })
+        Ok(Create { unit, origin, targets, policy, timeout, declared_bytes })
     }
 }
 
@@ -132,7 +132,8 @@ async fn put_package(
 ) -> Result<Response, Failed> {
     let unit = UnitId::new(&name, &version)?;
     let Query(query) = query.map_err(|e| bad_request(e.body_text()))?;
-    let wish = query.create(unit)?;
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse().ok());
+    let wish = query.create(unit, length.unwrap_or(0))?;
     let body = Multipart::from_request(request, &()).await.map_err(|e| bad_request(e.body_text()))?;
     let status = create(host, wish, body).await?;
     Ok(axum::Json(status).into_response())

@@ -1,5 +1,4 @@
-//! Keeps this node's packages what the records say: fetches what it is to hold, drains and deletes what is removed,
-//! and fetches on demand for a claimed job.
+//! Keeps this node's packages what the records say: fetches what it is to hold, drains and deletes what is removed.
 //!
 //! The agent decides on the mirror, which may be a moment behind. That is harmless for what it writes (each write is
 //! guarded) and for what it fetches (never published under a wrong op). What it *deletes* without a row of its own is
@@ -8,205 +7,19 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use icp_store::{DiskState, FileEntry, Manifest as DiskManifest, OnDisk, StoreError, Wanted};
+use icp_store::{DiskState, OnDisk};
 use meta_client::{Stored, TypedKey};
-use rand::seq::SliceRandom;
-use records::keys::{CopyKey, ManifestKey, NodeKey, PinKey, UnitKey, below};
-use records::packages::{CopyReport, draining, dropped, failed, fetching, present};
-use records::record::{Copy, CopyState, Manifest, ManifestFile, NodeRef, PackageRef, Unit, UnitState};
-use records::{Class, JobId, Refusal, Scope, UnitId, View, nodes};
+use records::keys::{CopyKey, PinKey, UnitKey, below};
+use records::packages::draining;
+use records::record::{Copy, CopyState, PackageRef, Unit, UnitState};
+use records::{Class, Refusal, Scope, UnitId, View};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::host::Host;
-use crate::limits::{FETCH_RETRY, RESCAN_EVERY, STORE_RETRY};
-use crate::metrics::End;
+use crate::limits::{FETCH_RETRY, RESCAN_EVERY};
+use crate::package_copy::{EnsureError, drop_copy, ensure, forget, report};
 use crate::session::Tenure;
-
-/// Why a package is not here.
-#[derive(Debug)]
-pub enum EnsureError {
-    /// It may not be here, or no longer.
-    Refused(Refusal),
-    /// It cannot be had: disk or sources.
-    Failed(String),
-}
-
-impl From<Refusal> for EnsureError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-/// A manifest as the records have it.
-pub fn to_record(manifest: &DiskManifest) -> Manifest {
-    let files = manifest.files().iter().map(|file| ManifestFile {
-        path: file.path.clone(),
-        size: file.size,
-        hash: file.blake3.to_string(),
-        executable: false,
-    });
-    Manifest { files: files.collect(), holders: Vec::new(), extra: Default::default() }
-}
-
-/// A manifest as the disk has it, if it is the one with this digest.
-fn from_record(record: &Manifest, digest: &str) -> Result<DiskManifest, String> {
-    let files: Result<Vec<FileEntry>, String> = record
-        .files
-        .iter()
-        .map(|file| {
-            let blake3 = file.hash.parse()?;
-            Ok(FileEntry { path: file.path.clone(), size: file.size, blake3 })
-        })
-        .collect();
-    let manifest = DiskManifest::new(files?).map_err(|e| e.to_string())?;
-    if manifest.digest().to_string() != digest {
-        return Err(format!("the manifest record does not have digest {digest}"));
-    }
-    Ok(manifest)
-}
-
-/// Makes sure that the package is PRESENT here under `package.op`. Calls for one package wait for each other: the
-/// first fetches, the others find it here.
-pub async fn ensure(
-    host: &Host,
-    tenure: &Tenure,
-    package: &PackageRef,
-    for_job: Option<&JobId>,
-) -> Result<(), EnsureError> {
-    let turn = host.turns.of(&package.op);
-    let _mine = turn.lock().await;
-    ensure_alone(host, tenure, package, for_job).await
-}
-
-async fn ensure_alone(
-    host: &Host,
-    tenure: &Tenure,
-    package: &PackageRef,
-    for_job: Option<&JobId>,
-) -> Result<(), EnsureError> {
-    let unit = &package.unit;
-    let report = CopyReport {
-        unit: unit.clone(),
-        op: package.op.clone(),
-        me: tenure.session.me.clone(),
-        for_job: for_job.cloned(),
-    };
-    let view = load(host, tenure, Scope::package(unit)).await?;
-    let Some(found) = view.get(&UnitKey::new(unit))?.filter(|found| found.op == package.op) else {
-        return Err(Refusal::new(Class::UnitNotReady, format!("package {unit} is gone")).into());
-    };
-    let scope = Scope::package(unit);
-    let on_disk = installed(host, unit).await.map_err(|e| EnsureError::Failed(e.to_string()))?;
-    if let Some((op, bytes)) = on_disk {
-        if op == package.op {
-            let row = view.get(&CopyKey::new(unit, &report.me.node))?;
-            if row.is_some_and(|row| is_usable(&row, &report)) {
-                return Ok(());
-            }
-            return Ok(host.insist(tenure, &scope, |view| present(view, &report, bytes)).await?);
-        }
-        // What the records do not know any more makes room.
-        delete(host, unit, &op).await.map_err(|e| EnsureError::Failed(e.to_string()))?;
-    }
-    host.insist(tenure, &scope, |view| fetching(view, &report, 0)).await?;
-    match fetch(host, tenure, &view, unit, &found).await {
-        Ok(bytes) => {
-            host.metrics.fetches.get_or_create(&End { end: "ok" }).inc();
-            tracing::info!(package = %unit, bytes, "fetched");
-            Ok(host.insist(tenure, &scope, |view| present(view, &report, bytes)).await?)
-        }
-        Err(why) => {
-            host.metrics.fetches.get_or_create(&End { end: "failed" }).inc();
-            tracing::warn!(package = %unit, why, "not fetched");
-            host.insist(tenure, &scope, |view| failed(view, &report, &why)).await?;
-            Err(EnsureError::Failed(why))
-        }
-    }
-}
-
-/// A row of this boot that lets a use begin.
-fn is_usable(row: &Copy, report: &CopyReport) -> bool {
-    let state = match row.state {
-        CopyState::Present => true,
-        CopyState::Draining => report.for_job.is_some(),
-        CopyState::Fetching | CopyState::Failed | CopyState::Corrupt => false,
-    };
-    state && row.op == report.op && row.incarnation == report.me.incarnation
-}
-
-async fn load(host: &Host, tenure: &Tenure, scope: Scope) -> Result<View, Refusal> {
-    loop {
-        match View::load(&*host.kv, scope.clone()).await {
-            Ok(view) => return Ok(view),
-            Err(error) => tracing::warn!(%error, "not read; trying again"),
-        }
-        if tenure.lost.is_cancelled() {
-            return Err(Refusal::fenced("the registration of this node is gone"));
-        }
-        sleep(STORE_RETRY).await;
-    }
-}
-
-/// Operation and bytes of the package on disk, if it is ours.
-async fn installed(host: &Host, unit: &UnitId) -> Result<Option<(String, u64)>, StoreError> {
-    let unit = unit.clone();
-    let found = host.on_disk(move |store| store.installed(&unit.name, &unit.version)).await?;
-    Ok(found.map(|found| (found.op, found.manifest.total_bytes())))
-}
-
-async fn delete(host: &Host, unit: &UnitId, op: &str) -> Result<(), StoreError> {
-    let (unit, op) = (unit.clone(), op.to_owned());
-    host.on_disk(move |store| {
-        store.retire(&unit.name, &unit.version, &op)?;
-        store.empty_trash(&op)?;
-        store.discard(&op)
-    })
-    .await
-}
-
-async fn fetch(
-    host: &Host,
-    tenure: &Tenure,
-    view: &View,
-    unit: &UnitId,
-    found: &Unit,
-) -> Result<u64, String> {
-    let digest = found.manifest.clone().ok_or("its content is not known yet")?;
-    let key = ManifestKey { digest: digest.clone() };
-    let manifests = load(host, tenure, Scope::default().and_key(&key)).await.map_err(|r| r.text)?;
-    let record = manifests.get(&key).map_err(|r| r.text)?.ok_or("its manifest is gone")?;
-    let manifest = from_record(&record, &digest)?;
-    let bytes = manifest.total_bytes();
-    let sources = sources(view, unit, found, &host.options.name).map_err(|r| r.text)?;
-    let wanted =
-        Wanted { op: found.op.clone(), name: unit.name.clone(), version: unit.version.clone(), manifest };
-    host.fetcher.fetch(&wanted, &sources).await.map_err(|e| e.to_string())?;
-    Ok(bytes)
-}
-
-/// Addresses of live nodes that have it, in random order; the coordinator of a running create last.
-fn sources(view: &View, unit: &UnitId, found: &Unit, not: &str) -> Result<Vec<String>, Refusal> {
-    let address = |node: &str| -> Result<Option<String>, Refusal> {
-        Ok(view.get(&NodeKey { node: node.into() })?.and_then(|node| node.value.node_address))
-    };
-    let mut addresses = Vec::new();
-    for (key, copy) in view.under::<CopyKey>(&below(CopyKey::PREFIX, unit))? {
-        let holds = matches!(copy.state, CopyState::Present | CopyState::Draining) && copy.op == found.op;
-        let writer = NodeRef { node: key.node.clone(), incarnation: copy.incarnation };
-        if holds && key.node != not && nodes::is_alive(view, &writer)? {
-            addresses.extend(address(&key.node)?);
-        }
-    }
-    addresses.shuffle(&mut rand::rng());
-    if found.state == UnitState::Creating && found.coordinator.node != not {
-        let coordinator = address(&found.coordinator.node)?;
-        addresses.extend(coordinator.filter(|_| nodes::is_alive(view, &found.coordinator).unwrap_or(false)));
-    }
-    let mut seen = HashSet::new();
-    addresses.retain(|address| seen.insert(address.clone()));
-    Ok(addresses)
-}
 
 /// Something to do about one package.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -375,8 +188,7 @@ impl PackageAgent {
             }
             UnitState::Ready => match said {
                 Some(CopyState::Present) => None,
-                // Somebody's own fetch, for a job: it reports by itself.
-                Some(CopyState::Fetching) => None,
+                // FETCHING too: whoever began it may be gone, and if not, this waits for its turn.
                 Some(_) => Some(Task::Ensure(package)),
                 None => (row.is_some() || here || target).then_some(Task::Ensure(package)),
             },
@@ -431,50 +243,4 @@ async fn carry(host: &Host, tenure: &Tenure, task: &Task) -> bool {
             false
         }
     }
-}
-
-fn report(tenure: &Tenure, package: &PackageRef) -> CopyReport {
-    CopyReport {
-        unit: package.unit.clone(),
-        op: package.op.clone(),
-        me: tenure.session.me.clone(),
-        for_job: None,
-    }
-}
-
-/// N3: first asks whether the row may go, then takes the files out of sight, then deletes the row, then the bytes.
-/// A crash in between leaves a row without files, which the next boot deletes.
-async fn drop_copy(host: &Host, tenure: &Tenure, package: &PackageRef) -> Result<(), EnsureError> {
-    let report = report(tenure, package);
-    let scope = Scope::package(&package.unit);
-    let turn = host.turns.of(&package.op);
-    let _mine = turn.lock().await;
-    let view = load(host, tenure, scope.clone()).await?;
-    dropped(&view, &report)?;
-    if host.gates.count(&package.op) > 0 {
-        return Err(Refusal::not_yet("something still runs on it here").into());
-    }
-    let failed = |e: StoreError| EnsureError::Failed(e.to_string());
-    let (unit, op) = (package.unit.clone(), package.op.clone());
-    host.on_disk(move |store| store.retire(&unit.name, &unit.version, &op)).await.map_err(failed)?;
-    host.insist(tenure, &scope, |view| dropped(view, &report)).await?;
-    let op = package.op.clone();
-    host.on_disk(move |store| store.empty_trash(&op).and_then(|()| store.discard(&op)))
-        .await
-        .map_err(failed)?;
-    tracing::info!(package = %package.unit, "deleted");
-    Ok(())
-}
-
-/// A package on disk whose operation the records do not know. They are asked once more, linearizably: the operation
-/// of a package that this node received itself is in them before the package is on disk.
-async fn forget(host: &Host, tenure: &Tenure, package: &PackageRef) -> Result<(), EnsureError> {
-    let view = load(host, tenure, Scope::package(&package.unit)).await?;
-    let known = view.get(&UnitKey::new(&package.unit))?;
-    if known.is_some_and(|unit| unit.op == package.op) || host.gates.count(&package.op) > 0 {
-        return Ok(());
-    }
-    delete(host, &package.unit, &package.op).await.map_err(|e| EnsureError::Failed(e.to_string()))?;
-    tracing::info!(package = %package.unit, op = package.op, "deleted: the cluster does not know it any more");
-    Ok(())
 }

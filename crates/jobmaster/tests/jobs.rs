@@ -3,12 +3,15 @@
 mod common;
 
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use common::flaky::FlakyKv;
 use common::{BOUND, Cluster, deploy, spec};
 use jobmaster::engines::process::find_program;
 use jobmaster::guard::control::Boottime;
-use jobmaster::guard::spec::{ATTEMPT_VERSION, AttemptDir, Isolation, Limits, Spec};
+use jobmaster::guard::spec::{ATTEMPT_VERSION, AttemptDir, Cause, Isolation, Limits, Spec};
 use meta_client::TypedKey;
 use records::jobs::{claim, start_attempt};
 use records::keys::{JobOwnerKey, PinKey, UseKey, below};
@@ -167,6 +170,44 @@ async fn a_node_that_lost_its_lease_kills_and_the_job_moves() {
     tokio::time::timeout(BOUND, again).await.unwrap().unwrap();
     a.stop().await;
     b.stop().await;
+}
+
+/// P5's price: without the store for longer than the lease, nothing runs; with it again, the job goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_cut_off_from_the_store_kills_at_its_deadline_and_starts_again_afterwards() {
+    let cluster = Cluster::new().await;
+    let kv = Arc::new(FlakyKv::new(cluster.kv.clone()));
+    let mut options = cluster.options("a");
+    options.lease = Duration::from_secs(3);
+    options.host.keep_alive = Duration::from_millis(200);
+    options.host.lease_margin = Duration::from_millis(500);
+    let a = cluster.node_over(kv.clone(), options).await;
+    let program = deploy(&cluster, &a, "app", "").await;
+    let job = cluster.admit(spec(&program, "forever", &[])).await;
+    cluster.until_running(&job).await;
+    let cut_off_at = Boottime::now();
+    kv.down.store(true, Ordering::SeqCst);
+    let dir = AttemptDir::at(a.work_dir.canonicalize().unwrap().join("jobs").join(job.as_str()).join("1"));
+    let exit = tokio::task::spawn_blocking(move || {
+        loop {
+            if let Some(exit) = dir.read_exit().unwrap() {
+                return exit;
+            }
+            assert!(cut_off_at.plus(BOUND).left() > Duration::ZERO, "the guard did not kill");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!((exit.cause, exit.signal), (Cause::Deadline, Some(9)));
+    // Before the store, which counts from the receipt of the last renewal, could give the job to anybody else.
+    assert!(cut_off_at.plus(Duration::from_secs(3)).left() > Duration::ZERO, "killed too late");
+    kv.down.store(false, Ordering::SeqCst);
+    let again = cluster
+        .until_job(&job, "the second attempt", |job| job.attempt == 2 && job.state == JobState::Running)
+        .await;
+    assert_eq!(again.attempts[1].owner.node, "a");
+    a.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

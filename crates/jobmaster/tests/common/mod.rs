@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod flaky;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,9 +101,12 @@ impl Cluster {
     }
 
     pub async fn node_with(&self, options: NodeOptions) -> TestNode {
+        self.node_over(self.kv.clone(), options).await
+    }
+
+    pub async fn node_over(&self, kv: Arc<dyn Kv>, options: NodeOptions) -> TestNode {
         let (name, work_dir) = (options.name.clone(), options.host.work_dir.clone());
         let shutdown = Shutdown::new();
-        let kv: Arc<dyn Kv> = self.kv.clone();
         let node = Node::start(kv, options, shutdown.clone()).await.unwrap();
         let mut session = node.session();
         let registered = session.wait_for(Option::is_some);
