@@ -58,7 +58,7 @@ impl CheckpointDriver {
         let newest = self.checkpoints.newest();
         let applied = *self.applied.borrow();
         let Some(newest) = newest else {
-            return applied.is_some() && self.wal.bytes_after(u64::MAX) >= self.options.min_log_bytes;
+            return applied.is_some() && self.wal.bytes_after(0) >= self.options.min_log_bytes;
         };
         if applied <= Some(newest.position.index) {
             return false;

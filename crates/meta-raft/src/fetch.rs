@@ -97,7 +97,9 @@ async fn fetch_from(
     let checkpoints = Arc::new(Checkpoints::new(generations.clone(), empty, None));
     let (data, meta) = transfer::receive(&mut stream, start, checkpoints).await?;
     let (generation, core) = data.into_parts();
-    let core = core.ok_or_else(|| io::Error::other("it came without content"))?;
+    let (Some(generation), Some(core)) = (generation, core) else {
+        return Err(io::Error::other("it came without content"));
+    };
     let membership = meta.last_membership;
     Ok(Start { core, membership: membership.clone(), newest: Some((generation, membership)) })
 }

@@ -48,6 +48,12 @@ pub struct FlushReport {
     pub max: Duration,
 }
 
+impl std::fmt::Debug for RaftHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RaftHandle").field("status", &*self.inner.status.borrow()).finish_non_exhaustive()
+    }
+}
+
 impl RaftHandle {
     /// Proposes a command and returns what became of it, as applied by this replica. Waits for a leader, and tries
     /// again what a change of leaders lost, for at most `timeout`. The command must have passed

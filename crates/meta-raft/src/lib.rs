@@ -49,3 +49,6 @@ pub use options::{
 };
 pub use status::{MemberStatus, RaftStatus};
 pub use types::Member;
+
+#[cfg(test)]
+mod openraft_suite;

@@ -209,7 +209,12 @@ impl Launch {
     ) -> RaftHandle {
         let Self { options, disk, forming, server, peers, parts } = self;
         let Parts { state, checkpoints, proposer, reads, lease_clock, flush_times } = parts;
-        let (to, status) = watch::channel(RaftStatus::default());
+        let first = RaftStatus {
+            member_id: disk.identity.member_id,
+            cluster_id: disk.identity.cluster_id,
+            ..RaftStatus::default()
+        };
+        let (to, status) = watch::channel(first);
         let round_timeout = options.timing.append_floor;
         let desk =
             LeaderDesk { raft: raft.clone(), lease_clock: lease_clock.clone(), read_timeout: round_timeout };

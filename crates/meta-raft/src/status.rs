@@ -30,6 +30,10 @@ pub struct RaftStatus {
     pub applied: u64,
     /// Index of the last entry in the log.
     pub last_log: u64,
+    /// Index of the last entry that was purged from the log, once one was.
+    pub purged: Option<u64>,
+    /// Index of the newest checkpoint, once there is one.
+    pub checkpoint: Option<u64>,
     /// The members.
     pub members: Vec<MemberStatus>,
     /// False until a leader confirmed this replica's log end after the start, and again once it stopped.

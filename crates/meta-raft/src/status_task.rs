@@ -75,6 +75,8 @@ impl StatusTask {
             committed: index(&metrics.local_committed),
             applied: index(&metrics.last_applied),
             last_log: metrics.last_log_index.unwrap_or(0),
+            purged: metrics.purged.as_ref().map(|id| id.index),
+            checkpoint: metrics.snapshot.as_ref().map(|id| id.index),
             members: membership
                 .nodes()
                 .map(|(id, member)| MemberStatus {

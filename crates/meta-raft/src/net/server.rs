@@ -250,7 +250,11 @@ async fn receive_and_install(stream: &mut Stream, running: &Running) -> io::Resu
     let snapshot = openraft::storage::Snapshot { meta, snapshot };
     let installed = running.raft.install_full_snapshot(vote, snapshot).await;
     let checkpoints = running.checkpoints.clone();
-    let discard = tokio::task::spawn_blocking(move || checkpoints.discard_unless_used(&generation));
+    let discard = tokio::task::spawn_blocking(move || {
+        if let Some(generation) = generation {
+            checkpoints.discard_unless_used(&generation);
+        }
+    });
     discard.await.map_err(io::Error::other)?;
     installed.map(|response| response.vote).map_err(io::Error::other)
 }

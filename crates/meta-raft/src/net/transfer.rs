@@ -102,7 +102,8 @@ pub(crate) async fn write<W>(to: &mut W, vote: Option<Vote>, data: CheckpointDat
 where
     W: AsyncWrite + Unpin,
 {
-    let CheckpointData { source, generation, .. } = data;
+    let source = data.source.clone();
+    let generation = data.into_parts().0.ok_or_else(|| invalid("there is no checkpoint".into()))?;
     let Position { term, index } = generation.position;
     let start = Start { vote, term, index, extra: generation.extra.clone() };
     frame::write(to, &Outgoing::new(&Part::Start(start), vec![])?).await?;

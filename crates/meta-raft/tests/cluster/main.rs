@@ -1,0 +1,8 @@
+//! Replicas in one process over real TCP and real files: what happens when they are stopped, cut off, damaged.
+
+mod catch_up;
+mod common;
+mod damage;
+mod forming;
+mod leader_loss;
+mod reads;
