@@ -110,6 +110,24 @@ mod tests {
     }
 
     #[test]
+    fn only_what_certainly_was_not_carried_out_is_safe_to_send_again() {
+        use meta_api::status::{ErrorClass, classify};
+        let unknown = |status: Status| matches!(classify(&status), ErrorClass::Unknown(_));
+        let not_sent = |status: Status| matches!(classify(&status), ErrorClass::NotSent(_));
+        for deadline in [Deadline::SERVER, Deadline { clients: true, ..Deadline::SERVER }] {
+            assert!(unknown(deadline.propose_error(&ProposeError::Unknown)));
+            assert!(unknown(deadline.propose_error(&ProposeError::Stopped)));
+            assert!(not_sent(deadline.propose_error(&ProposeError::NotSent(NotSent::NoLeader))));
+            assert!(not_sent(deadline.propose_error(&ProposeError::NotSent(NotSent::Overloaded))));
+        }
+        let status = Deadline::SERVER.propose_error(&ProposeError::Unknown);
+        assert_eq!(
+            (status.code(), status.message()),
+            (tonic::Code::Unavailable, "etcdserver: request timed out")
+        );
+    }
+
+    #[test]
     fn the_clients_deadline_counts_if_it_is_the_shorter() {
         let mut metadata = MetadataMap::new();
         assert_eq!(Deadline::of(&metadata), Deadline::SERVER);

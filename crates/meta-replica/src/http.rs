@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::{CLUSTER_VERSION, ETCD_VERSION};
 
 /// How long a probe waits for the cluster.
-const PROBE: Duration = Duration::from_secs(1);
+const PROBE: Duration = Duration::from_secs(3);
 /// Keys of one page of `/kv`, unless asked for fewer.
 const PAGE_KEYS: i64 = 1_000;
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

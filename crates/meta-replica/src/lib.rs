@@ -11,13 +11,14 @@
 //! * [`Replica`] is the whole life: ports first, then the cluster, then serving.
 //! * `services`: a file for each gRPC service; `http`: probes and `GET /kv`.
 //! * [`mod@watch`]: how every change reaches every watch.
-//! * `lease_expiry`, `upkeep`: what a replica does without being asked.
+//! * `leader`, `lease_expiry`, `upkeep`: what a replica does without being asked.
 //! * [`consensus::Consensus`]: the seam to Raft.
 
 pub mod call;
 pub mod consensus;
 mod context;
 mod http;
+mod leader;
 mod lease_expiry;
 mod metrics;
 pub mod options;

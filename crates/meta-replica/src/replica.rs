@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use meta_raft::{AppliedBatch, ApplyHook, RaftHandle, RaftStatus, Seams, TcpNet};
@@ -16,18 +16,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::consensus::Consensus;
 use crate::context::{Context, CoreHistory};
 use crate::metrics::ReplicaMetrics;
 use crate::options::ReplicaOptions;
 use crate::quota::Quota;
 use crate::upkeep::CompactionRules;
 use crate::watch::{Dispatcher, Feed, FeedItem, Headers, Hub};
-use crate::{http, lease_expiry, server, services, upkeep};
+use crate::{http, leader, lease_expiry, server, services, upkeep};
 
-/// How long a leader that stops waits for a successor.
-const HAND_OVER: Duration = Duration::from_millis(1_500);
-/// Election timeouts after which a stream that requires a leader ends, as etcd.
-const LEADER_PATIENCE: u32 = 3;
+/// How long a leader that stops waits for each possible successor.
+const HAND_OVER: Duration = Duration::from_millis(750);
 
 /// Why a replica does not start.
 #[derive(Debug, Error)]
@@ -165,19 +164,22 @@ impl Replica {
         self.raft.shutdown().await;
     }
 
+    /// Offers the leadership to one voter after the other until one has it.
     async fn hand_over(&self) {
         let mut status = self.context.status.clone();
-        let successor = {
-            let now = status.borrow();
-            let other = now.members.iter().find(|member| member.voter && member.id != now.member_id);
-            other.filter(|_| now.is_leader()).map(|member| member.id)
-        };
-        let Some(successor) = successor else { return };
-        self.raft.transfer_leader(successor).await;
-        let led_by_other = |status: &RaftStatus| status.leader.is_some() && !status.is_leader();
-        match tokio::time::timeout(HAND_OVER, status.wait_for(led_by_other)).await {
-            Ok(_) => tracing::info!(successor, "leadership handed over"),
-            Err(_) => tracing::warn!(successor, "no successor took over in time"),
+        let now = status.borrow_and_update().clone();
+        let others = now.members.iter().filter(|member| member.voter && member.id != now.member_id);
+        for successor in others {
+            if !status.borrow().is_leader() {
+                return;
+            }
+            self.raft.transfer_leader(successor.id).await;
+            let led_by_other = |status: &RaftStatus| status.leader.is_some() && !status.is_leader();
+            if tokio::time::timeout(HAND_OVER, status.wait_for(led_by_other)).await.is_ok() {
+                tracing::info!(successor = successor.member.name, "leadership handed over");
+                return;
+            }
+            tracing::warn!(successor = successor.member.name, "did not take over in time");
         }
     }
 }
@@ -216,9 +218,11 @@ fn build(
         term: Arc::new(AtomicU64::new(now.term)),
     };
     let shutdown = CancellationToken::new();
-    let following = follow(status.clone(), headers.term.clone(), has_leader_sender, shutdown.clone());
+    let following = leader::follow(status.clone(), headers.term.clone(), shutdown.clone());
+    let consensus: Arc<dyn Consensus> = Arc::new(raft.clone());
+    let probing = leader::probe(consensus.clone(), has_leader_sender, options.election_max, shutdown.clone());
     let context = Arc::new(Context {
-        consensus: Arc::new(raft.clone()),
+        consensus,
         core,
         status,
         has_leader,
@@ -228,7 +232,7 @@ fn build(
         clock,
         rng: Arc::new(SystemRng),
         metrics: ReplicaMetrics::new(metrics),
-        leader_patience: options.election_max * LEADER_PATIENCE,
+        leader_patience: options.election_max,
         progress_interval: options.progress_interval,
         shutdown,
     });
@@ -239,42 +243,11 @@ fn build(
     };
     let tasks = vec![
         tokio::spawn(following),
+        tokio::spawn(probing),
         tokio::spawn(lease_expiry::run(context.clone())),
         tokio::spawn(upkeep::run(context.clone(), rules)),
     ];
     (context, tasks)
-}
-
-/// Keeps the headers' term and the "is there a leader" flag up to date, and logs who leads.
-async fn follow(
-    mut status: watch::Receiver<RaftStatus>,
-    term: Arc<AtomicU64>,
-    has_leader: watch::Sender<bool>,
-    shutdown: CancellationToken,
-) {
-    let mut leader = None;
-    loop {
-        {
-            let now = status.borrow_and_update();
-            term.store(now.term, Ordering::Relaxed);
-            has_leader.send_if_modified(|known| {
-                std::mem::replace(known, now.leader.is_some()) != now.leader.is_some()
-            });
-            if leader != Some(now.leader) {
-                leader = Some(now.leader);
-                tracing::info!(
-                    term = now.term,
-                    leader = now.leader,
-                    is_me = now.is_leader(),
-                    "leader changed"
-                );
-            }
-        }
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            changed = status.changed() => if changed.is_err() { return },
-        }
-    }
 }
 
 /// Puts what is applied into the watch feed.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use futures_util::Stream;
 use meta_api::convert::event_to_wire;
 use meta_api::pb::etcdserverpb::WatchResponse;
-use meta_types::limits::MAX_REQUEST_BYTES;
+use meta_types::limits::MAX_GRPC_MESSAGE_BYTES;
 use meta_types::{Event, EventKind, KeyRange, Revision};
 use parking_lot::Mutex;
 use prost::Message;
@@ -261,7 +261,7 @@ impl Responses {
             let size = wire.encoded_len();
             let at = event.kv.mod_revision;
             let full = if spec.fragment {
-                bytes + size > MAX_REQUEST_BYTES
+                bytes + size > MAX_GRPC_MESSAGE_BYTES
             } else {
                 at != last && bytes + size > RESPONSE_BYTES
             };

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::rig::{Lone, within};
 
-async fn http(addr: SocketAddr, path: &str) -> (u16, String) {
+pub async fn http(addr: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -1,6 +1,7 @@
 //! A replica, and three of them, in this process, driven through the generated client over real ports.
 
 mod cluster;
+mod faults;
 mod http;
 mod kv;
 mod lease;

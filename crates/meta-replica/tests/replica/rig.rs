@@ -124,7 +124,15 @@ impl Three {
                 ..options(&dirs[i])
             })
             .collect();
-        let starts = options
+        let mut three = Self { replicas: Vec::new(), options, _dirs: dirs };
+        three.open().await;
+        three
+    }
+
+    /// Starts all three on their directories.
+    pub async fn open(&mut self) {
+        let starts = self
+            .options
             .iter()
             .cloned()
             .map(|options| async move { Replica::start(options, &Shutdown::new()).await.unwrap() });
@@ -132,7 +140,7 @@ impl Three {
         for replica in &replicas {
             within("a leader", replica.ready()).await;
         }
-        Self { replicas: replicas.into_iter().map(Some).collect(), options, _dirs: dirs }
+        self.replicas = replicas.into_iter().map(Some).collect();
     }
 
     pub fn alive(&self, i: usize) -> &Replica {

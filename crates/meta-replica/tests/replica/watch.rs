@@ -59,7 +59,7 @@ async fn a_delete_at_the_compacted_revision_is_delivered_also_after_a_restart() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_events_are_cut_into_fragments_only_for_those_who_asked() {
     let mut lone = Lone::start().await;
-    let large = "y".repeat(700 * 1024);
+    let large = "y".repeat(900 * 1024);
     for key in ["fr0", "fr1", "fr2"] {
         lone.put(key, &large).await;
     }
