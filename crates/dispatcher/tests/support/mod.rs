@@ -69,6 +69,11 @@ impl Cluster {
         self.dispatchers.push(dispatcher);
     }
 
+    /// Where a dispatcher keeps uploads.
+    pub fn spool_of(&self, dispatcher: usize) -> std::path::PathBuf {
+        self.spool.path().join(format!("d{}", dispatcher + 1))
+    }
+
     /// Starts a server node.
     pub async fn node(&self, name: &str, slots: u32) -> FakeNode {
         FakeNode::start(self.kv.clone(), name, slots, self.shutdown.clone()).await
@@ -124,12 +129,22 @@ impl Cluster {
 
     /// Polls a run until it is completed.
     pub async fn completed(&self, dispatcher: usize, trigger: &str) -> Answer {
-        self.until(|| async {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
             let answer = self.get(dispatcher, &format!("/run-async/{trigger}")).await;
             assert_eq!(answer.status, 200, "{}", answer.text);
-            (answer.json["status"]["id"] == "COMPLETED").then_some(answer)
-        })
-        .await
+            if answer.json["status"]["id"] == "COMPLETED" {
+                return answer;
+            }
+            let job = answer.json["run"]["jobid"].as_str().unwrap_or_default();
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{}: {}",
+                answer.text,
+                self.record(&format!("/job/{job}"))
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Polls until `look` finds something.
@@ -142,6 +157,13 @@ impl Cluster {
             assert!(tokio::time::Instant::now() < deadline, "waited {PATIENCE:?} in vain");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// A record's text.
+    pub fn record(&self, key: &str) -> String {
+        let snapshot = self.kv.snapshot();
+        let found = snapshot.get(key.as_bytes());
+        found.map_or_else(String::new, |kv| String::from_utf8_lossy(&kv.value).into_owned())
     }
 
     /// Number of keys with a prefix.

@@ -1,0 +1,153 @@
+//! `single.enable = false`: the dispatcher is a server node too. Packages are real here, only Java is missing.
+
+mod support;
+
+use std::sync::Arc;
+
+use dispatcher::{Dispatcher, DispatcherOptions};
+use jobmaster::HostConfig;
+use serde_json::json;
+use support::http::Part;
+use support::{Cluster, PATIENCE, hello_jar};
+
+/// One dispatcher that hosts JobMasters, in a directory of its own.
+async fn hosting() -> (Cluster, tempfile::TempDir) {
+    let mut cluster = Cluster::start(0).await;
+    let directory = tempfile::tempdir().unwrap();
+    let options = DispatcherOptions {
+        node_name: "d1".into(),
+        listen_rest: ([127, 0, 0, 1], 0).into(),
+        web_tmpdir: directory.path().join("spool"),
+        slots: 2,
+        ..DispatcherOptions::default()
+    };
+    let host = HostConfig {
+        work_dir: directory.path().join("work"),
+        listen_node: ([127, 0, 0, 1], 0).into(),
+        java: "/no/such/java".into(),
+        ..HostConfig::default()
+    };
+    assert!(!options.single_enable, "as before the split by default");
+    let kv = Arc::new(cluster.kv.clone());
+    let dispatcher = Dispatcher::start(kv, options, host, cluster.shutdown.clone()).await.unwrap();
+    let mut session = dispatcher.session.clone();
+    tokio::time::timeout(PATIENCE, session.wait_for(Option::is_some)).await.unwrap().unwrap();
+    cluster.dispatchers.push(dispatcher);
+    (cluster, directory)
+}
+
+#[tokio::test]
+async fn a_dispatcher_that_hosts_is_a_server_node() {
+    let (cluster, _directory) = hosting().await;
+    let nodes = cluster.get(0, "/nodes").await;
+    let node = &nodes.json["nodes"][0];
+    assert_eq!(
+        (&node["node"], &node["roles"]),
+        (&json!("d1"), &json!(["dispatcher", "jobmaster"])),
+        "{}",
+        nodes.text
+    );
+    assert_eq!((&node["slots"], &node["single-enable"]), (&json!(2), &json!(false)));
+    let overview = cluster.get(0, "/overview").await;
+    assert_eq!((&overview.json["taskmanagers"], &overview.json["slots-available"]), (&json!(1), &json!(2)));
+    assert_eq!(cluster.get(0, "/readyz").await.status, 200);
+
+    let jar = cluster.upload().await;
+    let list = cluster.get(0, "/jars").await;
+    assert_eq!(list.json["files"][0]["entry"], json!([{ "name": "Hello", "description": null }]));
+    let body = json!({ "triggerId": "T1", "jarId": jar }).to_string();
+    assert_eq!(cluster.post(0, "/run-async", &body).await.status, 200);
+    let done = cluster.completed(0, "T1").await;
+    let cause = &done.json["operation"]["failure-cause"];
+    assert_eq!(cause["class"], "NO_JAVA", "{}", done.text);
+    assert!(cause["stack-trace"].as_str().unwrap().contains("JAVA_HOME"), "{}", done.text);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_deleted_jar_is_gone_from_the_store_and_the_disk() {
+    let (cluster, directory) = hosting().await;
+    let jar = cluster.upload().await;
+    let packages = directory.path().join("work/icp");
+    assert_eq!(std::fs::read_dir(&packages).unwrap().count(), 1);
+    assert_eq!(cluster.delete(0, &format!("/jars/{jar}")).await.text, "{}");
+    assert_eq!(cluster.get(0, "/jars").await.json["files"], json!([]));
+    cluster
+        .until(|| async {
+            let left = cluster.get(0, "/icp").await.json["packages"].as_array().unwrap().len();
+            (left == 0 && cluster.count("/icp/") == 0).then_some(())
+        })
+        .await;
+    let left = std::fs::read_dir(&packages).unwrap().flatten();
+    assert_eq!(left.filter(|entry| std::fs::read_dir(entry.path()).unwrap().count() > 0).count(), 0);
+    let run = cluster.post(0, "/run-async", &json!({ "jarId": jar }).to_string()).await;
+    assert_eq!(run.status, 404);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_package_is_created_looked_at_and_removed_through_the_front() {
+    let (cluster, _directory) = hosting().await;
+    let files = [Part::file("file", "lib/a.txt", b"one"), Part::file("file", "b.bin", b"two")];
+    let (content_type, body) = support::multipart(&files);
+    let put = |body: Vec<u8>| {
+        let headers = [("content-type", content_type.clone())];
+        let cluster = &cluster;
+        async move {
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            cluster.send(0, "PUT", "/icp/mylib/1.0.0?nodes=all", &headers, body).await
+        }
+    };
+    let created = put(body.clone()).await;
+    assert_eq!(created.status, 200, "{}", created.text);
+    assert_eq!((&created.json["status"], &created.json["nodes"][0]["node"]), (&json!("READY"), &json!("d1")));
+    assert_eq!(put(body).await.status, 200, "the same content again");
+    let (_, other) = support::multipart(&[Part::file("file", "b.bin", b"three")]);
+    let refused = put(other).await;
+    assert_eq!(refused.status, 409, "{}", refused.text);
+    assert!(refused.error().contains("already exists"), "{}", refused.text);
+
+    let status = cluster.get(0, "/icp/mylib/latest").await;
+    assert_eq!(
+        (&status.json["version"], &status.json["files"]),
+        (&json!("1.0.0"), &json!(2)),
+        "{}",
+        status.text
+    );
+    let on_node = cluster.get(0, "/nodes/d1/icp").await;
+    assert_eq!(on_node.json["packages"][0]["name"], "mylib", "{}", on_node.text);
+    assert!(on_node.json["disk"].as_array().is_some_and(|disk| disk.len() == 1), "{}", on_node.text);
+
+    // A run that names it waits for nothing; one that names another is refused.
+    let jar = cluster.upload().await;
+    let with = |package: &str| json!({ "jarId": jar, "packages": [package] }).to_string();
+    assert_eq!(cluster.post(0, "/run-async", &with("mylib")).await.status, 200);
+    assert_eq!(cluster.post(0, "/run-async", &with("mylib:2.0.0")).await.status, 404);
+
+    let removed = cluster.delete(0, "/icp/mylib/1.0.0").await;
+    assert_eq!((removed.status, &removed.json["status"]), (200, &json!("REMOVING")), "{}", removed.text);
+    let gone = || async { (cluster.get(0, "/icp/mylib/1.0.0").await.status == 404).then_some(()) };
+    cluster.until(gone).await;
+    let not_ready = cluster.post(0, "/run-async", &with("mylib:1.0.0")).await;
+    assert_eq!(not_ready.status, 404, "{}", not_ready.text);
+    assert_eq!(cluster.delete(0, "/icp/mylib/1.0.0").await.status, 404);
+    assert_eq!(cluster.delete(0, "/icp/My_Lib/1.0.0?mode=x").await.status, 400);
+    cluster.stop().await;
+}
+
+/// A JAR sent along lives as long as its job.
+#[tokio::test]
+async fn a_private_package_goes_when_its_job_is_over() {
+    let (cluster, _directory) = hosting().await;
+    let jar = hello_jar();
+    let parts = [Part::text("triggerId", "T1"), Part::file("jarfile", "hello.jar", &jar)];
+    assert_eq!(cluster.post_multipart(0, "/run-async", &parts).await.status, 200);
+    assert_eq!(cluster.get(0, "/jars").await.json["files"], json!([]), "it is no uploaded JAR");
+    cluster.completed(0, "T1").await;
+    assert_eq!(
+        cluster.get(0, "/icp").await.json["packages"][0]["jobs"],
+        json!([]),
+        "the pin went with the job"
+    );
+    cluster.stop().await;
+}
