@@ -19,6 +19,9 @@ pub struct Reconciler {
     pub name: &'static str,
 }
 
+const OUTCOMES: [&str; 4] = ["accepted", "repeated", "refused", "unknown"];
+const RECONCILERS: [&str; 3] = ["runs", "placement", "packages"];
+
 /// The counters; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct FrontMetrics {
@@ -47,6 +50,14 @@ impl FrontMetrics {
             self.reconcile_failures.clone(),
         );
         registry.register("runs_adopted", "Runs taken over from a lost dispatcher", self.adopted.clone());
+        // A figure that is zero is shown, so that it can be watched before it is needed.
+        for outcome in OUTCOMES {
+            drop(self.runs.get_or_create(&Outcome { outcome }));
+        }
+        for name in RECONCILERS {
+            drop(self.reconciled.get_or_create(&Reconciler { name }));
+            drop(self.reconcile_failures.get_or_create(&Reconciler { name }));
+        }
     }
 
     /// Counts a run request.
