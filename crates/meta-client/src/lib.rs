@@ -5,14 +5,24 @@ pub mod commit;
 pub mod etcd;
 pub mod key;
 pub mod kv;
+pub mod lease;
 pub mod mem;
+pub mod mirror;
 pub mod record;
 pub mod snapshot;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+pub mod tx;
 
 pub use commit::{Commit, commit};
 pub use etcd::{EtcdKv, EtcdOptions};
 pub use key::{Stored, TypedKey};
 pub use kv::{Kv, KvError, LeaseGranted, Revisioned, WatchBatch, WatchRequest, Watcher};
+pub use lease::{LeaseKeeper, LeaseState};
 pub use mem::MemKv;
+pub use mirror::Mirror;
 pub use record::{Extra, Record, RecordError};
 pub use snapshot::Snapshot;
+pub use tx::{Tx, TxError, transact};

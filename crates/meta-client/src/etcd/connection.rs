@@ -137,7 +137,9 @@ impl Connections {
             tries += 1;
             // A whole round failed: the cluster may be electing a leader.
             let wait = if tries % self.channels.len() == 0 { jitter(pause) } else { Duration::ZERO };
-            if !again || Instant::now() + wait >= deadline {
+            // A try cut short by the deadline would turn "not sent" into "unknown".
+            let worth_it = Instant::now() + wait + self.options.call_timeout / 10 < deadline;
+            if !again || !worth_it {
                 return Err(unknown.unwrap_or(error));
             }
             if !wait.is_zero() {
