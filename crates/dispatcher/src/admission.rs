@@ -8,7 +8,7 @@ use records::keys::{JarKey, UnitKey};
 use records::packages::{resolve, sweep_private};
 use records::record::{JobSpec, PackageRef, RestartStrategy, StatedRequest};
 use records::runs::{Admit, Admitted, admit, lookup};
-use records::{Class, Failure, JobId, Scope, TriggerId, carry_out};
+use records::{Class, Failure, JobId, Scope, TriggerId};
 
 use crate::api_error::ApiError;
 use crate::deploy::{self, JAR_PATH};
@@ -203,7 +203,7 @@ async fn carry_admission(
             hidden,
             now_ms: now_ms(),
         };
-        match carry_out(&*front.kv, &scope, |view| admit(view, &wish)).await {
+        match front.carry(&scope, |view| admit(view, &wish)).await {
             Ok(done) => return Ok(done.answer),
             Err(failure) if tries < SESSION_TRIES && is_session_lost(&failure) => {
                 front.session_changed(&session).await;
@@ -243,8 +243,7 @@ async fn drop_loser(front: &Front, private: Option<PackageRef>, admitted: &Resul
     if is_needed {
         return;
     }
-    let dropped =
-        carry_out(&*front.kv, &Scope::package(&mine.unit), |view| sweep_private(view, &mine.unit)).await;
+    let dropped = front.carry(&Scope::package(&mine.unit), |view| sweep_private(view, &mine.unit)).await;
     if let Err(failure) = dropped {
         tracing::warn!(package = %mine.unit, %failure, "an upload nobody needs stays until the sweep");
     }

@@ -9,7 +9,7 @@ use flink_rest::{RestError, respond};
 use http::StatusCode;
 use records::keys::{RunKey, RunTokenKey};
 use records::runs::{Delete, Deleted, delete as plan_delete, is_settled};
-use records::{JobId, Scope, TriggerId, carry_out};
+use records::{JobId, Scope, TriggerId};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -61,7 +61,7 @@ async fn carry_delete(front: &Front, trigger: &TriggerId) -> Result<Deleted, Api
         now_ms: now_ms(),
     };
     let scope = Scope::run(trigger).and_job(&job);
-    let done = carry_out(&*front.kv, &scope, |view| plan_delete(view, &wish)).await;
+    let done = front.carry(&scope, |view| plan_delete(view, &wish)).await;
     let ask = format!("GET /run-async/{}", records::keys::encode_segment(trigger.as_str()));
     Ok(done.map_err(|failure| of_failure(failure, &ask))?.answer)
 }

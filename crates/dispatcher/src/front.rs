@@ -6,13 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flink_rest::RestError;
 use meta_client::{Kv, KvError, Snapshot, Stored};
 use meta_types::{KeyRange, Op, OpReply, RangeRequest, Txn};
-use records::keys::NodeKey;
+use records::nodes::{is_draining, live_servers};
 use records::record::Node;
-use records::{Scope, View};
+use records::{Carried, Failure, Plan, Refusal, Scope, View, carry_out};
 use tokio::sync::watch;
 
 use crate::api_error::{self, ApiError};
-use crate::limits::{SESSION_WAIT, STORE_DEADLINE};
+use crate::limits::{SESSION_WAIT, STORE_DEADLINE, WRITE_DEADLINE};
 use crate::metrics::FrontMetrics;
 use crate::node_client::NodeClient;
 use crate::options::DispatcherOptions;
@@ -81,18 +81,27 @@ impl Front {
         self.view(scope, Freshness::Linearizable).await
     }
 
-    /// Live server nodes in random order.
+    /// Carries a plan out within [`WRITE_DEADLINE`]; past it the outcome is unknown, as the store's would be.
+    pub async fn carry<T: Send>(
+        &self,
+        scope: &Scope,
+        planner: impl Fn(&View) -> Result<Plan<T>, Refusal> + Send + Sync,
+    ) -> Result<Carried<T>, Failure> {
+        match tokio::time::timeout(WRITE_DEADLINE, carry_out(&*self.kv, scope, planner)).await {
+            Ok(done) => done,
+            Err(_) => Err(KvError::Unknown(format!("no answer within {WRITE_DEADLINE:?}")).into()),
+        }
+    }
+
+    /// Live server nodes in random order, those that are drained last.
     pub async fn live_servers(&self) -> Result<Vec<(String, Stored<Node>)>, ApiError> {
         let view = self.fresh(Scope::nodes()).await?;
-        let mut servers: Vec<_> = view
-            .all::<NodeKey>()?
-            .into_iter()
-            .filter(|(_, node)| node.is_server())
-            .map(|(key, node)| (key.node, node))
-            .collect();
+        let mut servers: Vec<_> =
+            live_servers(&view)?.into_iter().map(|(of, node)| (of.node, node)).collect();
         for i in (1..servers.len()).rev() {
             servers.swap(i, rand::random_range(0..=i));
         }
+        servers.sort_by_key(|(name, _)| is_draining(&view, name).unwrap_or(false));
         Ok(servers)
     }
 

@@ -10,7 +10,7 @@ use records::packages::{
     PackageStatus, Remove, force_remove, node_packages, package_status, packages, remove as plan_remove,
     resolve,
 };
-use records::{Scope, UnitId, carry_out};
+use records::{Scope, UnitId};
 use serde_json::{Value, json};
 
 use crate::api_error::{self, ApiError};
@@ -146,9 +146,9 @@ pub async fn remove(
         let found = view.get(&records::keys::UnitKey::new(&unit))?;
         let request = found.and_then(|found| found.value.request);
         let scope = Scope::package(&unit).and_request(request.as_deref().unwrap_or_default());
-        carry_out(&*front.kv, &scope, |view| force_remove(view, &wish)).await
+        front.carry(&scope, |view| force_remove(view, &wish)).await
     } else {
-        carry_out(&*front.kv, &Scope::package(&unit), |view| plan_remove(view, &wish)).await
+        front.carry(&Scope::package(&unit), |view| plan_remove(view, &wish)).await
     };
     let removal = removal.map_err(|failure| of_failure(failure, &ask))?.answer;
     tracing::info!(package = %unit, forced, "package is being removed");

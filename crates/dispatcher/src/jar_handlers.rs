@@ -10,7 +10,7 @@ use http::StatusCode;
 use records::keys::JarKey;
 use records::packages::{AddJar, add_jar, delete_jar, jars};
 use records::record::Jar;
-use records::{Failure, Scope, carry_out};
+use records::{Failure, Scope};
 
 use crate::api_error::{self, ApiError};
 use crate::deploy::{self, JarPackage};
@@ -36,7 +36,7 @@ pub async fn upload(State(front): State<Front>, request: Request) -> Result<Resp
     };
     let wish = AddJar { id: id.clone(), jar };
     let scope = Scope::package(&package.unit).and_key(&JarKey { jar: id.clone() });
-    let added = carry_out(&*front.kv, &scope, |view| add_jar(view, &wish)).await;
+    let added = front.carry(&scope, |view| add_jar(view, &wish)).await;
     added.map_err(|failure| of_failure(failure, "GET /jars"))?;
     front.metrics.uploads.inc();
     tracing::info!(jar = id, package = %package.unit, bytes = file.bytes, "JAR uploaded");
@@ -112,7 +112,7 @@ pub async fn delete(
         return Err(RestError::handler(StatusCode::BAD_REQUEST, text).into());
     };
     let scope = Scope::package(&jar.unit).and_key(&key);
-    let deleted = carry_out(&*front.kv, &scope, |view| delete_jar(view, &id)).await;
+    let deleted = front.carry(&scope, |view| delete_jar(view, &id)).await;
     match deleted {
         Ok(_) => Ok(respond::empty(StatusCode::OK)),
         // Another DELETE was faster.

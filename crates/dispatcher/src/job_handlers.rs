@@ -7,7 +7,7 @@ use flink_rest::{RestError, respond};
 use http::StatusCode;
 use records::jobs::{Cancel, JobView, job as job_view, jobs as job_views, request_cancel};
 use records::record::{Job, JobState};
-use records::{Class, Failure, JobId, Scope, carry_out};
+use records::{Class, Failure, JobId, Scope};
 use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
@@ -149,7 +149,7 @@ async fn cancel_job(front: &Front, id: &JobId) -> Result<(), ApiError> {
         now_ms: now_ms(),
     };
     let scope = Scope::default().and_job(id);
-    match carry_out(&*front.kv, &scope, |view| request_cancel(view, &wish)).await {
+    match front.carry(&scope, |view| request_cancel(view, &wish)).await {
         Ok(_) => Ok(()),
         Err(Failure::Refused(refusal)) if refusal.class == Class::NotFound => {
             Err(RestError::handler(StatusCode::NOT_FOUND, "Job could not be found.").into())

@@ -14,8 +14,11 @@ pub const MAX_PARTS: usize = 64;
 /// An uploading client that sends nothing for so long is given up.
 pub const UPLOAD_IDLE: Duration = Duration::from_secs(60);
 
-/// One read or transaction of the store on behalf of a request, retries included.
+/// One read of the store on behalf of a request.
 pub const STORE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A guarded transaction on behalf of a request, with every repeat and every new plan.
+pub const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A node that does not answer a connection for so long is skipped.
 pub const NODE_CONNECT: Duration = Duration::from_secs(3);

@@ -14,7 +14,7 @@ use records::packages::{
     JAR_UNIT_PREFIX, coordinator_lost, dead_copy, finish, sweep_orphan_jar, sweep_private,
 };
 use records::record::{Unit, UnitOrigin, UnitState};
-use records::{Failure, Plan, Refusal, Scope, UnitId, View, carry_out, nodes};
+use records::{Failure, Plan, Refusal, Scope, UnitId, View, nodes};
 use tokio::time::Instant;
 
 use crate::api_error::ApiError;
@@ -117,7 +117,7 @@ impl PackageReconciler {
         scope: &Scope,
         planner: impl Fn(&View) -> Result<Plan<()>, Refusal> + Send + Sync,
     ) -> Result<bool, ApiError> {
-        match carry_out(&*self.front.kv, scope, planner).await {
+        match self.front.carry(scope, planner).await {
             Ok(done) => Ok(done.wrote),
             Err(Failure::Refused(refusal)) => {
                 tracing::debug!(%refusal, "nothing to do");
