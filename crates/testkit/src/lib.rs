@@ -1,1 +1,14 @@
-//! Clusters in process and as processes, ports, waiters, a fault proxy: what tests share.
+//! What tests that need real processes share: a cluster started by `deploy/local-cluster.sh`, waiters, small REST
+//! and command-line clients. A failing test keeps its directory and prints it.
+
+pub mod binaries;
+pub mod cluster;
+pub mod ctl;
+pub mod fake_java;
+pub mod rest;
+pub mod wait;
+
+pub use cluster::{Cluster, ClusterOptions};
+pub use ctl::Ctl;
+pub use rest::Rest;
+pub use wait::{eventually, eventually_async};

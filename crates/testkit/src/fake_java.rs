@@ -1,0 +1,32 @@
+//! A shell script that stands in for `java` where a test needs jobs but no JVM.
+//!
+//! It is called as the engine calls java: `-cp CLASSPATH CLASS ARG...`, and looks only at CLASS:
+//! `Hello` prints a line and ends, `Forever` prints a line and runs until it is killed, `Once FILE` appends its job
+//! id and attempt to FILE and ends, `OnceForever FILE` appends and runs on, `Throw` fails at once.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+const SCRIPT: &str = r#"#!/bin/sh
+# Stands in for java: see testkit::fake_java.
+[ "$1" = -version ] && { echo 'openjdk version "17.0.0"' >&2; exit 0; }
+while [ $# -gt 0 ]; do case $1 in -cp) shift 2;; -*) shift;; *) break;; esac; done
+class=$1; shift
+echo "$class job=$JOB_ID epoch=$JOB_EPOCH attempt=$JOB_ATTEMPT args=$*"
+case $class in
+  Hello) exit 0;;
+  Once) echo "$JOB_ID $JOB_ATTEMPT" >> "$1"; exit 0;;
+  OnceForever) echo "$JOB_ID $JOB_ATTEMPT" >> "$1"; exec sleep 86400;;
+  Forever) exec sleep 86400;;
+  Throw) echo "Exception in thread \"main\" java.lang.IllegalStateException: boom" >&2; exit 1;;
+  *) echo "Error: Could not find or load main class $class" >&2; exit 1;;
+esac
+"#;
+
+/// Writes the script into `directory`; its path, to be set as `engine.process.java`.
+pub fn write(directory: &Path) -> PathBuf {
+    let path = directory.join("fake-java");
+    std::fs::write(&path, SCRIPT).expect("the directory can be written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode can be set");
+    path
+}
