@@ -8,8 +8,12 @@ async fn a_leader_killed_during_a_run_loses_nothing() {
     let world = JobCluster::start(3, 2, 2, |o| o);
     let jar = world.upload().await;
     let file = world.starts_file();
-    let (status, body) =
-        world.cluster.rest(0).post("/run-async", &run_request(&jar, "during", "Once", &[&file])).await.unwrap();
+    let (status, body) = world
+        .cluster
+        .rest(0)
+        .post("/run-async", &run_request(&jar, "during", "Once", &[&file]))
+        .await
+        .unwrap();
     assert_eq!((status, body["request-id"].as_str()), (200, Some("during")), "{body}");
     let dead = world.cluster.kill_leader();
     let rest = world.cluster.rest(1);
@@ -62,7 +66,10 @@ async fn a_killed_jobmaster_process_hands_its_job_over() {
     })
     .await;
     assert_eq!(world.starts(), [format!("{job} 1"), format!("{job} 2")]);
-    assert!(before.iter().all(|pid| !processes_of(&job).contains(pid)), "the first attempt's processes are gone");
+    assert!(
+        before.iter().all(|pid| !processes_of(&job).contains(pid)),
+        "the first attempt's processes are gone"
+    );
     job_reaches(&rest, &job, "RUNNING").await;
     assert_eq!(job_ids(&rest).await, [job.clone()]);
     assert_eq!(rest.patch(&format!("/jobs/{job}?mode=cancel")).await.unwrap().0, 202);

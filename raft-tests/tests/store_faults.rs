@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use meta_client::{EtcdKv, Kv};
+use meta_client::{EtcdKv, EtcdOptions, Kv};
 use meta_types::{PutRequest, RangeRequest};
 use testkit::{Cluster, ClusterOptions, eventually_async};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_puts_survive_the_death_of_all_three_replicas() {
     let mut cluster = Cluster::start(&ClusterOptions::new(3, 0, 0));
-    let kv = Arc::new(EtcdKv::connect(&cluster.endpoints).expect("endpoints"));
+    let kv = Arc::new(EtcdKv::connect(&cluster.endpoints, EtcdOptions::default()).expect("endpoints"));
     let mut puts = tokio::task::JoinSet::new();
     for client in 0..10 {
         let kv = kv.clone();
@@ -31,7 +31,7 @@ async fn a_thousand_puts_survive_the_death_of_all_three_replicas() {
         cluster.kill(name);
     }
     cluster.restart_all(&["replica-1", "replica-2", "replica-3"]);
-    let kv = EtcdKv::connect(&cluster.endpoints).expect("endpoints");
+    let kv = EtcdKv::connect(&cluster.endpoints, EtcdOptions::default()).expect("endpoints");
     let found = eventually_async(Duration::from_secs(30), "the cluster reads again", || async {
         kv.range(RangeRequest::prefix("survives/")).await.map_err(|e| e.to_string())
     })

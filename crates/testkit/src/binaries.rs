@@ -6,7 +6,11 @@ use std::sync::OnceLock;
 
 /// The repository's root.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/testkit lies two levels deep").into()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("crates/testkit lies two levels deep")
+        .into()
 }
 
 /// The folder that holds `metastored` and `metactl`, in the profile the tests run in; built if need be.

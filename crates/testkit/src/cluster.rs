@@ -49,7 +49,8 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the processes and waits until they serve.
     pub fn start(options: &ClusterOptions) -> Self {
-        let directory = tempfile::Builder::new().prefix("metastore-").tempdir().expect("a temporary directory");
+        let directory =
+            tempfile::Builder::new().prefix("metastore-").tempdir().expect("a temporary directory");
         let path = directory.path().to_path_buf();
         let mut args: Vec<String> = vec!["start".into()];
         for (flag, count) in [

@@ -44,6 +44,7 @@ impl Ctl {
         let mut all = vec!["-o", "json"];
         all.extend_from_slice(args);
         let printed = self.ok(&all);
-        serde_json::from_str(&printed).unwrap_or_else(|e| panic!("metactl {args:?} printed no JSON ({e}): {printed}"))
+        serde_json::from_str(&printed)
+            .unwrap_or_else(|e| panic!("metactl {args:?} printed no JSON ({e}): {printed}"))
     }
 }

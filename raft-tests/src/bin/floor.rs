@@ -47,7 +47,10 @@ impl Kv for Floor {
         Ok(Response::new(PutResponse { header: header(), ..PutResponse::default() }))
     }
 
-    async fn delete_range(&self, _: Request<DeleteRangeRequest>) -> Result<Response<DeleteRangeResponse>, Status> {
+    async fn delete_range(
+        &self,
+        _: Request<DeleteRangeRequest>,
+    ) -> Result<Response<DeleteRangeResponse>, Status> {
         Err(Status::unimplemented("the floor only puts and reads nothing"))
     }
 
@@ -59,7 +62,10 @@ impl Kv for Floor {
         Err(Status::unimplemented("the floor only puts and reads nothing"))
     }
 
-    async fn range_stream(&self, _: Request<RangeRequest>) -> Result<Response<Self::RangeStreamStream>, Status> {
+    async fn range_stream(
+        &self,
+        _: Request<RangeRequest>,
+    ) -> Result<Response<Self::RangeStreamStream>, Status> {
         Err(Status::unimplemented("the floor only puts and reads nothing"))
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use meta_client::{EtcdKv, Kv};
+use meta_client::{EtcdKv, EtcdOptions, Kv};
 use meta_types::{PutRequest, RangeRequest};
 use rand::Rng;
 
@@ -30,15 +30,18 @@ const START: Duration = Duration::from_secs(30);
 async fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (mode, command) = match args.split_first() {
-        Some((mode, [dashes, command @ ..])) if dashes == "--" && !command.is_empty() => (mode.as_str(), command),
+        Some((mode, [dashes, command @ ..])) if dashes == "--" && !command.is_empty() => {
+            (mode.as_str(), command)
+        }
         _ => bail!("usage: powercut_load write|verify -- REPLICA COMMAND..."),
     };
     let ack = std::env::var("POWERCUT_ACK").context("POWERCUT_ACK names the file of acknowledgements")?;
     let endpoints = std::env::var("POWERCUT_ENDPOINTS").context("POWERCUT_ENDPOINTS names the replicas")?;
     let acknowledged = read_acknowledged(&ack)?;
-    let mut replica = Command::new(&command[0]).args(&command[1..]).spawn().context("starting the replica")?;
+    let mut replica =
+        Command::new(&command[0]).args(&command[1..]).spawn().context("starting the replica")?;
     let endpoints: Vec<String> = endpoints.split(',').map(str::to_owned).collect();
-    let kv = Arc::new(EtcdKv::connect(&endpoints)?);
+    let kv = Arc::new(EtcdKv::connect(&endpoints, EtcdOptions::default())?);
     wait_until_it_serves(&kv, &mut replica).await?;
     match mode {
         "write" => write_for_ever(kv, &ack, acknowledged).await,
@@ -71,7 +74,9 @@ async fn wait_until_it_serves(kv: &EtcdKv, replica: &mut Child) -> Result<()> {
         }
         match kv.range(RangeRequest::get("pc/probe")).await {
             Ok(_) => return Ok(()),
-            Err(error) => ensure!(std::time::Instant::now() < deadline, "not serving within {START:?}: {error}"),
+            Err(error) => {
+                ensure!(std::time::Instant::now() < deadline, "not serving within {START:?}: {error}")
+            }
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -110,7 +115,8 @@ async fn write_for_ever(kv: Arc<EtcdKv>, ack: &str, acknowledged: BTreeMap<Strin
 /// `counter size ` and then bytes that follow from the slot and the counter.
 fn value_of(slot: &str, counter: u64, size: usize) -> Bytes {
     let mut value = format!("{counter} {size} ").into_bytes();
-    let mut state = counter ^ slot.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let mut state = counter
+        ^ slot.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     let end = value.len() + size;
     while value.len() < end {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -123,13 +129,17 @@ fn value_of(slot: &str, counter: u64, size: usize) -> Bytes {
 async fn verify(kv: &EtcdKv, acknowledged: &BTreeMap<String, u64>) -> Result<()> {
     for (slot, counter) in acknowledged {
         let found = kv.range(RangeRequest::get(slot.clone())).await?;
-        let kv = found.value.kvs.first().with_context(|| format!("{slot} is gone, acknowledged at {counter}"))?;
+        let kv =
+            found.value.kvs.first().with_context(|| format!("{slot} is gone, acknowledged at {counter}"))?;
         let text = String::from_utf8_lossy(&kv.value[..kv.value.len().min(40)]).into_owned();
         let mut words = text.split(' ');
         let stored: u64 = words.next().unwrap_or_default().parse().context("the counter in the value")?;
         let size: usize = words.next().unwrap_or_default().parse().context("the size in the value")?;
         ensure!(stored >= *counter, "{slot} went back to {stored}, acknowledged was {counter}");
-        ensure!(kv.value == value_of(slot, stored, size), "{slot} at {stored} has other bytes than were written");
+        ensure!(
+            kv.value == value_of(slot, stored, size),
+            "{slot} at {stored} has other bytes than were written"
+        );
     }
     println!("{} slots are at or above what was acknowledged", acknowledged.len());
     Ok(())
