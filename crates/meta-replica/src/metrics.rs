@@ -211,7 +211,11 @@ fn gauges(context: &Context) -> Vec<(&'static str, &'static str, i64)> {
         ("metastore_raft_applied_index", "Index of the last entry in the state", status.applied as i64),
         ("metastore_raft_log_index", "Index of the last entry in the log", status.last_log as i64),
         ("metastore_raft_is_leader", "1 on the leader", flag(status.is_leader())),
-        ("metastore_raft_has_leader", "1 while a leader is known", flag(status.leader.is_some())),
+        (
+            "metastore_raft_has_leader",
+            "1 while a leader with a majority answers",
+            flag(*context.has_leader.borrow()),
+        ),
         ("metastore_raft_members", "Members of the cluster", status.members.len() as i64),
         ("metastore_serving", "1 once a leader confirmed this replica's log", flag(status.serving)),
     ]

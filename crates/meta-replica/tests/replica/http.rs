@@ -56,3 +56,21 @@ async fn kv_for_curl() {
     assert_eq!(serde_json::from_str::<Value>(&binary).unwrap()["value_base64"], "/wA=");
     assert_eq!(http(addr, "/kv/none").await, (404, "{\"error\":\"no such key\"}\n".to_owned()));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_of_metrics_lists_what_is_exported() {
+    let page = include_str!("../../../../docs/metrics.md");
+    let rows = page.split("## Replica").nth(1).unwrap().split("\n## ").next().unwrap();
+    let names =
+        |line: &str| line.strip_prefix("| `").and_then(|rest| Some(rest.split_once('`')?.0.to_owned()));
+    let mut listed: Vec<_> = rows.lines().filter_map(names).collect();
+    let lone = Lone::start().await;
+    let (_, text) = http(lone.replica.client_addr(), "/metrics").await;
+    let typed =
+        |line: &str| line.strip_prefix("# TYPE ").and_then(|rest| Some(rest.split_once(' ')?.0.to_owned()));
+    let mut exported: Vec<_> =
+        text.lines().filter_map(typed).filter(|name| name != "metastore_build").collect();
+    listed.sort();
+    exported.sort();
+    assert_eq!(listed, exported);
+}

@@ -5,7 +5,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
 
-use crate::rig::{Lone, Watching, get, range, refused, within};
+use meta_api::pb::etcdserverpb::lease_client::LeaseClient;
+
+use crate::rig::{Lone, Three, Watching, channel, get, range, refused, within};
 
 fn grant(ttl: i64, id: i64) -> pb::LeaseGrantRequest {
     pb::LeaseGrantRequest { ttl, id }
@@ -126,4 +128,39 @@ async fn a_lease_that_nobody_renews_expires_and_one_that_is_renewed_does_not() {
     assert_eq!((all.count, all.kvs[0].key.as_ref()), (1, &b"lives"[..]));
     assert!(!renewing.is_finished(), "renewals go on");
     renewing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_outlives_its_leader_and_expires_after_it() {
+    let mut three = Three::start().await;
+    let leader = three.leader();
+    let other = (leader + 1) % 3;
+    let at = channel(three.alive(other).client_addr()).await;
+    let mut lease = LeaseClient::new(at.clone());
+    let mut kv = three.kv(other).await;
+    for (id, key) in [(1, "dies"), (2, "lives")] {
+        lease.lease_grant(grant(3, id)).await.unwrap();
+        kv.put(leased(key, id)).await.unwrap();
+    }
+    let mut watching = Watching::open(at).await;
+    watching.watch("\0", "\0", 0).await;
+    let (requests, rest) = mpsc::unbounded_channel();
+    let mut answers = lease.lease_keep_alive(UnboundedReceiverStream::new(rest)).await.unwrap().into_inner();
+    three.replicas[leader].take().unwrap().abandon().await;
+    let start = std::time::Instant::now();
+    let renewing = async {
+        loop {
+            requests.send(pb::LeaseKeepAliveRequest { id: 2 }).unwrap();
+            assert_eq!(answers.message().await.unwrap().unwrap().ttl, 3, "renewed by the next leader");
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        }
+    };
+    let gone = tokio::select! {
+        gone = watching.next() => gone,
+        () = renewing => unreachable!(),
+    };
+    assert_eq!(gone.events[0].kv.as_ref().unwrap().key, "dies");
+    let took = start.elapsed().as_secs_f64();
+    assert!(took > 1.5, "lease time stands still without a leader; gone after {took} s");
+    assert_eq!(get(&mut kv, "lives").await.count, 1);
 }

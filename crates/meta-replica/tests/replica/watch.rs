@@ -2,7 +2,7 @@
 
 use meta_api::pb::etcdserverpb as pb;
 
-use crate::rig::{Lone, Watching, on};
+use crate::rig::{Lone, Watching, on, range, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn created_then_events_with_what_was_before() {
@@ -81,7 +81,58 @@ async fn a_stop_ends_the_stream_with_a_code_that_means_elsewhere() {
     let mut watching = Watching::open(lone.channel().await).await;
     watching.watch("k", "", 0).await;
     let stopping = tokio::spawn(lone.replica.shutdown());
-    let end = crate::rig::within("the end", watching.responses.message()).await;
+    let end = within("the end", watching.responses.message()).await;
     assert_eq!(end.unwrap_err().code(), tonic::Code::Unavailable);
-    crate::rig::within("the stop", stopping).await.unwrap();
+    within("the stop", stopping).await.unwrap();
+}
+
+/// Follows one key range until `end` is seen; a compacted watch is opened again where its history begins, as clients
+/// do. Gives the number of events, after checking that nothing is missing or comes twice.
+async fn follow(mut watching: Watching, end: i64) -> usize {
+    let (mut next, mut seen, mut skipped) = (2, 0, 0);
+    watching.create(pb::WatchCreateRequest { prev_kv: true, ..on("r/", "r0", next) });
+    while next <= end {
+        let response = watching.next().await;
+        for event in &response.events {
+            let at = event.kv.as_ref().unwrap().mod_revision;
+            // One event each revision: a gap or a repeat shows in the numbers.
+            assert_eq!(at, next, "after {seen} events");
+            next += 1;
+            seen += 1;
+        }
+        if response.canceled {
+            assert!(response.compact_revision > next, "canceled without need: {response:?} at {next}");
+            skipped += response.compact_revision - next;
+            next = response.compact_revision;
+            watching.create(pb::WatchCreateRequest { prev_kv: true, ..on("r/", "r0", next) });
+        }
+    }
+    assert_eq!(seen as i64 + skipped, end - 1);
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_watches_under_compaction_see_everything_or_are_told() {
+    const WRITES: i64 = 600;
+    let mut lone = Lone::start().await;
+    let channel = lone.channel().await;
+    let mut following = Vec::new();
+    for i in 0..WRITES {
+        let revision = lone.put(&format!("r/{}", i % 50), "some value").await;
+        if i % 10 == 0 {
+            let watching = Watching::open(channel.clone()).await;
+            following.push(tokio::spawn(follow(watching, WRITES + 1)));
+        }
+        if i % 100 == 99 {
+            let request = pb::CompactionRequest { revision: revision - 50, physical: false };
+            lone.kv.compact(request).await.unwrap();
+        }
+    }
+    let count = following.len();
+    let mut all = 0;
+    for one in following {
+        all += within("a watch to end", one).await.unwrap();
+    }
+    assert!(all >= count * 100, "{all} events for {count} watches");
+    assert_eq!(lone.kv.range(range("r/", "r0")).await.unwrap().into_inner().count, 50);
 }
