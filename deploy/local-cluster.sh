@@ -131,6 +131,7 @@ store.endpoints = $(quoted_list "${endpoints[@]}")
 listen.rest = "127.0.0.1:$at"
 listen.node = "127.0.0.1:$((at + 1))"
 work-dir = "$dir/dispatcher-$i/work"
+web.tmpdir = "$dir/dispatcher-$i/upload"
 jobmanager.jobmaster.single.enable = $([ "$jobmasters" = 0 ] && echo false || echo true)
 TOML
   done

@@ -1,0 +1,26 @@
+//! `metastored jobmaster`.
+
+use jobmaster::{JobmasterConfig, Node};
+use process_kit::{BootArgs, Shutdown, boot, telemetry::LogConfig};
+
+use super::{say_ready, store, until_registered, until_stopped};
+
+process_kit::config! {
+    /// Keys of a JobMaster process.
+    pub struct JobmasterRole {
+        include { log: LogConfig, jobmaster: JobmasterConfig }
+    }
+}
+
+/// Runs a server node until it is told to stop.
+pub async fn run(args: &BootArgs) -> anyhow::Result<()> {
+    let Some(config) = boot::start::<JobmasterRole>(args)? else { return Ok(()) };
+    let kv = store(&config.jobmaster.store_endpoints)?;
+    let shutdown = Shutdown::on_signals()?;
+    let node = Node::start(kv, config.jobmaster.node_options(), shutdown.clone()).await?;
+    if until_registered(node.session(), &shutdown).await {
+        say_ready("jobmaster", &format!("node={}", node.address()));
+    }
+    until_stopped(&shutdown).await;
+    Ok(())
+}

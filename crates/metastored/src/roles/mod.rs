@@ -1,0 +1,47 @@
+//! The four roles, a file each: its config, and how it is started and stopped.
+
+pub mod dispatcher;
+pub mod jobmaster;
+pub mod replica;
+pub mod standalone;
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use meta_client::{EtcdKv, EtcdOptions, Kv};
+use tokio::sync::watch;
+
+use process_kit::{ConfigError, Shutdown, shutdown::GRACE};
+
+/// A client of the store. It need not reach it now.
+fn store(endpoints: &[String]) -> anyhow::Result<Arc<dyn Kv>> {
+    if endpoints.is_empty() {
+        bail!(ConfigError::invalid(
+            "store.endpoints",
+            "is empty: name the replicas' client addresses, HOST:PORT"
+        ));
+    }
+    Ok(Arc::new(EtcdKv::connect(endpoints, EtcdOptions::default())?))
+}
+
+/// The one line that says that the process is up, and where.
+fn say_ready(role: &str, addresses: &str) {
+    println!("ready {role} {addresses}");
+}
+
+/// Waits until the process is registered in the store, or told to stop.
+async fn until_registered<T: Send + Sync>(
+    mut session: watch::Receiver<Option<T>>,
+    shutdown: &Shutdown,
+) -> bool {
+    tokio::select! {
+        registered = session.wait_for(Option::is_some) => registered.is_ok(),
+        () = shutdown.begun() => false,
+    }
+}
+
+/// Waits for a signal, then for everything that must be done before the end.
+async fn until_stopped(shutdown: &Shutdown) {
+    shutdown.begun().await;
+    shutdown.finish(GRACE).await;
+}
