@@ -40,8 +40,8 @@ crate::config! {
     pub struct LogConfig {
         /// Form of the log lines on stderr: `text` for people, `json` for collectors. Always one line an event.
         "log.format" => format: LogFormat = LogFormat::Text,
-        /// What is logged: a level, or a list such as `info,meta_raft=debug`.
-        "log.level" => level: String = "info".to_owned(),
+        /// What is logged: a level, or a list of target=level. openraft tells each of its steps at info.
+        "log.level" => level: String = "info,openraft=warn".to_owned(),
     }
 }
 

@@ -72,7 +72,7 @@ fn flag_beats_variable_beats_file_beats_default() {
     assert_eq!(loaded.config.node_name, "from-env");
     assert_eq!(loaded.config.ttl, Duration::from_secs(20));
     assert_eq!(loaded.config.slots, Some(5));
-    assert_eq!(loaded.config.log.level, "info");
+    assert_eq!(loaded.config.log.level, "info,openraft=warn");
     let source = |key| loaded.shown.iter().find(|shown| shown.key == key).unwrap().source.clone();
     assert_eq!(source("lease.ttl"), Source::File { path: file.path().to_owned(), line: 2 });
     assert_eq!(source("log.level"), Source::Default);

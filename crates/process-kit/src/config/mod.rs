@@ -56,7 +56,7 @@ pub fn rows_of<C: Config>() -> Vec<Row> {
 /// }
 /// let config = ThingConfig::default();
 /// assert_eq!(config.dir.to_str(), Some("thing"));
-/// assert_eq!(config.log.level, "info");
+/// assert_eq!(config.log.level, "info,openraft=warn");
 /// ```
 #[macro_export]
 macro_rules! config {
