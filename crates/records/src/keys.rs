@@ -81,6 +81,8 @@ macro_rules! keys {
 
         impl $name {
             /// Makes the key.
+            // A node's or holder's name is a `String` like any other part: one macro for all.
+            #[allow(clippy::ptr_arg)]
             pub fn new($($field: &$part),+) -> Self {
                 Self { $($field: $field.clone()),+ }
             }

@@ -10,6 +10,9 @@ use crate::keys::{
 use crate::names::{JobId, TriggerId, UnitId};
 use crate::refusal::{Class, Refusal};
 
+/// Keys of one kind and their records, by key.
+pub type Found<K> = Vec<(K, Stored<<K as TypedKey>::Value>)>;
+
 /// Records at one revision. What was not loaded is not taken for absent: reading it is [`Class::Internal`].
 #[derive(Debug, Clone, Default)]
 pub struct View {
@@ -49,12 +52,12 @@ impl View {
     }
 
     /// Every readable record of a kind, by key. Unreadable ones are left to the invariant that names them.
-    pub fn all<K: TypedKey>(&self) -> Result<Vec<(K, Stored<K::Value>)>, Refusal> {
+    pub fn all<K: TypedKey>(&self) -> Result<Found<K>, Refusal> {
         self.under(K::PREFIX)
     }
 
     /// Every readable record whose key starts with `prefix`.
-    pub fn under<K: TypedKey>(&self, prefix: &str) -> Result<Vec<(K, Stored<K::Value>)>, Refusal> {
+    pub fn under<K: TypedKey>(&self, prefix: &str) -> Result<Found<K>, Refusal> {
         self.covered(prefix)?;
         let read = |kv: &std::sync::Arc<meta_types::KeyValue>| {
             let key = K::decode(std::str::from_utf8(&kv.key).ok()?)?;

@@ -57,8 +57,8 @@ async fn open(connections: &Connections, request: &WatchRequest) -> Result<Resul
     let (at, channel) = connections.current();
     let (requests, outgoing) = mpsc::channel(1);
     let create = pb::WatchCreateRequest {
-        key: request.range.key.clone().into(),
-        range_end: request.range.end.clone().into(),
+        key: request.range.key.clone(),
+        range_end: request.range.end.clone(),
         start_revision: request.start_revision,
         prev_kv: request.prev_kv,
         ..pb::WatchCreateRequest::default()
