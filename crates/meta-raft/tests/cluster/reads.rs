@@ -70,29 +70,3 @@ async fn reads_survive_the_leader() {
     assert_eq!(read(cluster.at(follower), "k").await.as_deref(), Some("v"));
     cluster.stop().await;
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn zz_latency() {
-    for n in [1, 3] {
-        let mut cluster = Cluster::start(n, |_| {}).await;
-        let leader = cluster.leader().await;
-        for at in [leader, (leader + 1) % n] {
-            let start = std::time::Instant::now();
-            for i in 0..100 {
-                write(cluster.at(at), &format!("k{i}"), "v").await;
-            }
-            println!(
-                "{n} nodes, leader {}: 100 writes {:?} flush {:?}",
-                at == leader,
-                start.elapsed(),
-                cluster.at(at).flush_report()
-            );
-            let start = std::time::Instant::now();
-            for _ in 0..100 {
-                cluster.at(at).read_index(SOON).await.unwrap();
-            }
-            println!("{n} nodes, leader {}: 100 reads {:?}", at == leader, start.elapsed());
-        }
-        cluster.stop().await;
-    }
-}
