@@ -101,6 +101,17 @@ async fn a_put_moves_or_detaches_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_expires_while_nothing_else_happens() {
+    let mut lone = Lone::start().await;
+    lone.lease.lease_grant(grant(2, 1)).await.unwrap();
+    lone.kv.put(leased("dies", 1)).await.unwrap();
+    let mut watching = Watching::open(lone.channel().await).await;
+    watching.watch("dies", "", 0).await;
+    let gone = watching.next().await;
+    assert_eq!((gone.events[0].r#type, gone.header.unwrap().revision), (1, 3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_nobody_renews_expires_and_one_that_is_renewed_does_not() {
     let mut lone = Lone::start().await;
     for (id, key) in [(1, "dies"), (2, "lives")] {
