@@ -47,7 +47,7 @@ crate::config! {
 
 /// Starts logging for the process. Called once, right after the config is loaded.
 pub fn init(config: &LogConfig) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(format!("openraft=warn,{}", config.level)).with_context(|| {
+    let filter = EnvFilter::try_new(&config.level).with_context(|| {
         format!("log.level = \"{}\" is not a level or a list of target=level", config.level)
     })?;
     let base = fmt().with_env_filter(filter).with_writer(OneLine);
