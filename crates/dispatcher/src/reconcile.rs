@@ -37,10 +37,11 @@ pub async fn run<R: Reconciler>(
     loop {
         tokio::select! {
             () = token.cancelled() => return,
-            changed = tokio::time::timeout(RECONCILE_EVERY, views.changed()) => match changed {
-                Ok(Err(_)) => return,
-                Ok(Ok(())) | Err(_) => {}
-            },
+            changed = tokio::time::timeout(RECONCILE_EVERY, views.changed()) => {
+                if matches!(changed, Ok(Err(_))) {
+                    return;
+                }
+            }
         }
         let view = views.borrow_and_update().clone();
         if view.revision() == 0 {

@@ -111,7 +111,7 @@ async fn an_upload_above_the_limit_is_413() {
     let answer = cluster.post_multipart(0, "/jars/upload", &[Part::file("f", "x.jar", &[0; 2000])]).await;
     assert_eq!(answer.status, 413, "{}", answer.text);
     assert!(answer.error().contains("web.upload.max-bytes"), "{}", answer.text);
-    let spool = std::fs::read_dir(&cluster.spool_of(0)).unwrap().count();
+    let spool = std::fs::read_dir(cluster.spool_of(0)).unwrap().count();
     assert_eq!(spool, 0, "nothing is left on the disk");
     cluster.stop().await;
 }
