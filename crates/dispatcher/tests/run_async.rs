@@ -209,6 +209,51 @@ async fn a_deleted_run_is_killed_and_cannot_be_revived() {
 }
 
 #[tokio::test]
+async fn a_kill_that_takes_too_long_is_202_until_the_lease_of_its_node_is_over() {
+    let cluster = Cluster::start(2).await;
+    let node = cluster.node("n1", 1).await;
+    let jar = cluster.upload().await;
+    let body = json!({ "triggerId": "T1", "jarId": jar, "entryClass": "Stuck" }).to_string();
+    cluster.post(0, "/run-async", &body).await;
+    cluster.until(|| async { (node.starts() == 1).then_some(()) }).await;
+    let answer = cluster.delete(0, "/run-async/T1?timeout_ms=100").await;
+    assert_eq!((answer.status, &answer.json["status"]), (202, &json!("cancelling")), "{}", answer.text);
+    assert_eq!(cluster.get(1, "/run-async/T1").await.status, 404);
+    node.die();
+    assert_eq!(cluster.delete(1, "/run-async/T1").await.status, 200);
+    cluster
+        .until(|| async {
+            let jobs = cluster.get(0, "/jobs").await;
+            (jobs.json["jobs"][0]["status"] == "CANCELED").then_some(())
+        })
+        .await;
+    cluster.stop().await;
+}
+
+/// Either the job exists and the run is completed, or there is no job of it that runs.
+#[tokio::test]
+async fn a_delete_that_races_with_the_end_gives_one_of_two_answers() {
+    let cluster = Cluster::start(2).await;
+    cluster.node("n1", 4).await;
+    let jar = cluster.upload().await;
+    for i in 0..20 {
+        let trigger = format!("T{i}");
+        let body = json!({ "triggerId": trigger, "jarId": jar, "entryClass": "Finish" }).to_string();
+        cluster.post(0, "/run-async", &body).await;
+        tokio::time::sleep(std::time::Duration::from_millis(i * 5)).await;
+        let path = format!("/run-async/{trigger}");
+        assert_eq!(cluster.delete(i as usize % 2, &path).await.status, 200);
+        assert_eq!(cluster.get(0, &path).await.status, 404);
+    }
+    assert_eq!(cluster.count("/job-owner/"), 0);
+    let jobs = cluster.get(0, "/jobs").await;
+    for job in jobs.json["jobs"].as_array().unwrap() {
+        assert!(["FINISHED", "CANCELED"].contains(&job["status"].as_str().unwrap()), "{job}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn deleting_a_completed_run_keeps_its_job() {
     let cluster = Cluster::start(1).await;
     cluster.node("n1", 1).await;

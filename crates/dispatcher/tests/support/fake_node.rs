@@ -159,6 +159,8 @@ impl FakeNode {
                 self.end(&id, epoch, JobState::Failed, false, text).await;
             }
             Some("Block") => self.until_cancelled(&id, epoch).await,
+            // Cannot be killed.
+            Some("Stuck") => {}
             class => {
                 let scope = Scope::default().and_job(&id);
                 if carry_out(kv, &scope, |view| created(view, &id, epoch, 2)).await.is_err() {
