@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("icp-store", &["records"]),
     ("flink-rest", &[]),
     ("process-kit", &["meta-types"]),
-    ("jobmaster", &["meta-types", "meta-client", "records", "icp-store", "process-kit"]),
+    ("jobmaster", &["meta-types", "meta-client", "records", "icp-store", "flink-rest", "process-kit"]),
     (
         "dispatcher",
         &["meta-types", "meta-client", "records", "icp-store", "flink-rest", "jobmaster", "process-kit"],
@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("metactl", &["meta-types", "meta-api", "meta-client", "records", "flink-rest"]),
     ("testkit", &["meta-types", "meta-client", "records"]),
-    ("raft-tests", &["meta-types", "meta-client", "records", "testkit"]),
+    ("raft-tests", &["meta-types", "meta-api", "meta-client", "records", "testkit"]),
     ("xtask", &[]),
 ];
 
