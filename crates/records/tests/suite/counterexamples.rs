@@ -101,10 +101,11 @@ fn remove_between_the_check_and_the_start() {
 #[test]
 fn remove_while_a_node_fetches_on_demand() {
     let world = World::default();
-    let (a, b) = (world.server("a"), world.server("b"));
+    let (a, b, c) = (world.server("a"), world.server("b"), world.server("c"));
     let package = world.package("p:1", &a, "x");
-    let late_row = packages::fetching(&world.view(), &report(&package.unit, &package.op, &b), 0).unwrap();
-    let early_row = packages::fetching(&world.view(), &report(&package.unit, &package.op, &b), 1).unwrap();
+    let fetch =
+        |proc| packages::fetching(&world.view(), &report(&package.unit, &package.op, proc), 0).unwrap();
+    let (early_row, late_row) = (fetch(&b), fetch(&c));
     assert!(world.commit(early_row).is_some());
     world.must(|view| packages::remove(view, &remove_wish("p:1")));
     assert!(world.commit(late_row).is_none(), "it is not READY any more");
@@ -114,6 +115,19 @@ fn remove_while_a_node_fetches_on_demand() {
     world.must(|view| packages::dropped(view, &report(&package.unit, &package.op, &b)));
     world.must(|view| packages::finish(view, &package.unit, &package.op));
     assert!(packages::packages(&world.view()).unwrap().is_empty());
+}
+
+/// A copy is found damaged between the check and the start.
+#[test]
+fn start_on_a_copy_that_turns_out_damaged() {
+    let world = World::default();
+    let a = world.server("a");
+    let package = world.package("p:1", &a, "x");
+    let late_start = packages::begin_use(&world.view(), &begin(&package, &job(1), &a)).unwrap();
+    world.must(|view| packages::corrupt(view, &report(&package.unit, &package.op, &a), "app.jar differs"));
+    assert!(world.commit(late_start).is_none());
+    let refusal = world.refused(|view| packages::begin_use(view, &begin(&package, &job(1), &a)));
+    assert_eq!(refusal.class, Class::UnitNotReady);
 }
 
 /// The same with a job: it was admitted while READY, so it runs and moves while REMOVING, and the package goes after.

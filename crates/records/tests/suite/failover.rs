@@ -79,6 +79,27 @@ fn a_run_follows_its_job_and_a_deposed_owner_is_refused() {
     assert_eq!(s.world.view().count("/icp/pin/").unwrap() + s.world.view().count("/icp/use/").unwrap(), 0);
 }
 
+/// Whatever an owner still has on its way when its lease runs out is refused, though nobody wrote the job since.
+#[test]
+fn what_a_dead_owner_sent_late_is_refused() {
+    let s = setup(|_| {});
+    let first = s.place().clone();
+    let claim = s.world.must(|view| jobs::claim(view, &job(1), &first.me, first.lease));
+    let late_release = jobs::release(&s.world.view(), &job(1), claim, "bye").unwrap();
+    let epoch = s.world.launch(&job(1), &first);
+    assert_eq!(epoch, claim, "claiming again answers the same");
+    let view = s.world.view();
+    let late_created = jobs::created(&view, &job(1), epoch, 1).unwrap();
+    let late_end = jobs::ended(&view, &job(1), epoch, &ending(JobState::Failed, false)).unwrap();
+    let late_mark = jobs::cancelling(&view, &job(1), epoch).unwrap();
+    s.world.kill(&first);
+    assert!(s.world.commit(late_release).is_none());
+    assert!(s.world.commit(late_created).is_none());
+    assert!(s.world.commit(late_end).is_none());
+    assert!(s.world.commit(late_mark).is_none());
+    assert_eq!(s.state(), JobState::Initializing);
+}
+
 #[test]
 fn a_job_that_ran_restarts_and_keeps_its_run_a_success() {
     let s = setup(|_| {});
