@@ -2,7 +2,9 @@
 //!
 //! A *guarded* transaction breaks its own guards: among its compares is one on a key that it writes (unchanged since
 //! it was read, or absent). So it takes place at most once however often it is sent: a late first copy finds the
-//! guard broken by the second, and the other way round. Sending the same one again is therefore always safe, and
+//! guard broken by the second, and the other way round. (A guard "absent" holds again once the key is deleted; a copy
+//! would have to stay on its way for all of that, past its own deadline at the server. Where that matters a planner
+//! guards a revision too: an epoch, an incarnation, a tombstone.) Sending the same one again is therefore safe, and
 //! after an unknown outcome that is what [`commit`] does:
 //!
 //! * it succeeds now: it took place now, and no earlier copy did or will;

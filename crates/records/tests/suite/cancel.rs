@@ -94,6 +94,20 @@ fn delete_and_created_exclude_each_other() {
     assert!(!world.must(|view| runs::delete(view, &delete())).settled);
 }
 
+/// A retry that was on its way while the run was made and deleted must not revive it.
+#[test]
+fn a_late_admission_finds_the_tombstone() {
+    let world = World::default();
+    let (a, d, e) = (world.server("a"), world.dispatcher("d"), world.dispatcher("e"));
+    let package = world.package("p:1", &a, "x");
+    let late = runs::admit(&world.view(), &admit_wish("t", 2, &package, &e)).unwrap();
+    world.admit(&admit_wish("t", 1, &package, &d));
+    assert!(world.must(|view| runs::delete(view, &delete())).settled, "nobody had claimed it");
+    assert!(world.commit(late).is_none());
+    let refusal = world.refused(|view| runs::admit(view, &admit_wish("t", 2, &package, &e)));
+    assert_eq!(refusal.class, Class::Deleted);
+}
+
 #[test]
 fn a_completed_runs_job_outlives_its_deletion() {
     let (world, a, _) = setup();
