@@ -179,7 +179,8 @@ start_one() {
 kill_one() {
   local name=$1 pid endpoint
   if [ "$name" = leader ]; then
-    name=$(leader_name) || die "no replica says that it is the leader"
+    wait_for 15 leader_name || die "no replica says that it is the leader"
+    name=$(leader_name) || die "the leader changed meanwhile: try again"
     endpoint=$(cat "$dir/$name.url")
   fi
   is_alive "$name" || die "$name is not running"

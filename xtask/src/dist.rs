@@ -87,7 +87,16 @@ fn write_sums(tree: &Path) -> anyhow::Result<()> {
 
 fn pack(out: &Path, name: &str, archive: &Path) -> anyhow::Result<()> {
     let archive = archive.to_str().context("the path of the archive is not UTF-8")?;
-    let args =
-        ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "-czf", archive, name];
-    tools::run(tools::program("tar", &args).current_dir(out).env("GZIP", "-n"))
+    let args = [
+        "--sort=name",
+        "--owner=0",
+        "--group=0",
+        "--numeric-owner",
+        "--mtime=@0",
+        "--use-compress-program=gzip -n",
+        "-cf",
+        archive,
+        name,
+    ];
+    tools::run(tools::program("tar", &args).current_dir(out))
 }
