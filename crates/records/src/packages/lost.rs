@@ -31,6 +31,22 @@ pub fn coordinator_lost(view: &View, unit: &UnitId, op: &str) -> Result<Plan<()>
     purge(view, &key, &found, steps, &format!("coordinator {} was lost", found.coordinator.node))
 }
 
+/// Creates that this boot is the coordinator of and does not carry (any more): the answer of the reservation was
+/// lost, or the store stayed away while the create was given up. Nobody else may end them while this node lives, so
+/// each coordinator looks for these from time to time and [`super::abort`]s them. Answers package, operation, epoch.
+/// Scope: [`crate::Scope::packages`].
+pub fn stranded(
+    view: &View,
+    me: &NodeRef,
+    carried: impl Fn(&str) -> bool,
+) -> Result<Vec<(UnitId, String, u64)>, Refusal> {
+    let mut units = view.all::<UnitKey>()?;
+    units.retain(|(_, unit)| {
+        unit.state == UnitState::Creating && unit.coordinator == *me && !carried(&unit.op)
+    });
+    Ok(units.into_iter().map(|(key, unit)| (key.unit, unit.op.clone(), unit.epoch)).collect())
+}
+
 /// T2': a live node carries a create on whose coordinator is lost, if some live node holds a verified copy. Answers
 /// the new epoch. Scope: [`crate::Scope::package`].
 pub fn take_over(view: &View, unit: &UnitId, op: &str, me: &NodeRef) -> Result<Plan<u64>, Refusal> {

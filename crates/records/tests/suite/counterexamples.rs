@@ -34,6 +34,23 @@ fn create_two_coordinators_that_both_read_none() {
     assert_eq!(packages::ready_package(&world.view(), &unit("p:1")).unwrap().op, "op-x");
 }
 
+/// The answer of the reservation was lost and the coordinator gave up: the create has an exit though its node lives.
+#[test]
+fn a_create_that_nobody_carries_is_found_by_its_coordinator() {
+    let world = World::default();
+    let (a, b) = (world.server("a"), world.server("b"));
+    for (id, name) in [("p:1", "x"), ("p:2", "y")] {
+        world.must(|view| packages::reserve(view, &reserve(id, name, &a)));
+    }
+    let refusal = world.refused(|view| packages::coordinator_lost(view, &unit("p:1"), "op-x"));
+    assert_eq!(refusal.class, Class::WrongState, "it lives, nobody else may end it");
+    assert!(packages::stranded(&world.view(), &b.me, |_| false).unwrap().is_empty());
+    let found = packages::stranded(&world.view(), &a.me, |op| op == "op-y").unwrap();
+    assert_eq!(found, [(unit("p:1"), "op-x".to_owned(), 1)]);
+    world.must(|view| packages::abort(view, &found[0].0, &found[0].1, found[0].2, "nobody carries it"));
+    world.must(|view| packages::finish(view, &unit("p:1"), "op-x"));
+}
+
 /// Both clients must not be told OK for different content.
 #[test]
 fn create_with_other_content_is_told_so() {
