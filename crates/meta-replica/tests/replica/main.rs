@@ -6,4 +6,5 @@ mod http;
 mod kv;
 mod lease;
 mod rig;
+mod suite;
 mod watch;
