@@ -7,20 +7,27 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use meta_client::{Kv, KvError, Snapshot, WatchBatch, WatchRequest};
-use meta_types::{EventKind, KeyRange, KeyValue, RangeRequest, Revision};
+use meta_types::{EventKind, KeyRange, KeyValue, Revision};
 use process_kit::{Readiness, Shutdown};
-use records::View;
+use records::keys::{CopyKey, PinKey, UnitKey};
+use records::{Scope, View};
 use tokio::sync::watch;
 
 use crate::limits::STORE_RETRY;
 
-/// From `/icp/` to the end of `/node/`: packages, jar ids, jobs, owners, wishes to cancel, drains, nodes. One range,
-/// so that one watch sees everything in one order.
-fn mirrored() -> KeyRange {
+/// What is watched: one range, so that one watch sees everything in one order. Others' keys that lie in between are
+/// passed over.
+fn watched() -> KeyRange {
     KeyRange::between("/icp/", "/node0")
 }
 
+/// What is kept: never the manifests, which are large and read when they are needed.
+fn kept() -> Scope {
+    Scope::jobs().and_all::<UnitKey>().and_all::<CopyKey>().and_all::<PinKey>()
+}
+
 struct Mirror {
+    covers: Vec<KeyRange>,
     kvs: BTreeMap<Bytes, Arc<KeyValue>>,
     revision: Revision,
 }
@@ -42,11 +49,12 @@ pub async fn run(kv: Arc<dyn Kv>, views: watch::Sender<View>, readiness: Readine
 }
 
 async fn follow(kv: &dyn Kv, views: &watch::Sender<View>, readiness: &Readiness) -> Result<(), KvError> {
-    let read = kv.range(RangeRequest { range: mirrored(), ..RangeRequest::default() }).await?;
-    let kvs = read.value.kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect();
-    let mut mirror = Mirror { kvs, revision: read.revision };
+    let read = View::load(kv, kept()).await?;
+    let snapshot = read.snapshot();
+    let kvs = snapshot.iter().map(|kv| (kv.key.clone(), kv.clone())).collect();
+    let mut mirror = Mirror { covers: snapshot.covers().to_vec(), kvs, revision: read.revision() };
     let start_revision = mirror.revision + 1;
-    let mut watcher = kv.watch(WatchRequest { range: mirrored(), start_revision, prev_kv: false }).await?;
+    let mut watcher = kv.watch(WatchRequest { range: watched(), start_revision, prev_kv: false }).await?;
     readiness.ready("store");
     mirror.publish(views);
     while let Some(batch) = watcher.batches.next().await {
@@ -63,6 +71,9 @@ async fn follow(kv: &dyn Kv, views: &watch::Sender<View>, readiness: &Readiness)
 impl Mirror {
     fn apply(&mut self, batch: WatchBatch) {
         for event in batch.events {
+            if !self.covers.iter().any(|range| range.contains(&event.kv.key)) {
+                continue;
+            }
             match event.kind {
                 EventKind::Put => self.kvs.insert(event.kv.key.clone(), event.kv),
                 EventKind::Delete => self.kvs.remove(&event.kv.key),
@@ -72,7 +83,7 @@ impl Mirror {
     }
 
     fn publish(&self, views: &watch::Sender<View>) {
-        let snapshot = Snapshot::new(self.revision, vec![mirrored()], self.kvs.values().cloned());
+        let snapshot = Snapshot::new(self.revision, self.covers.clone(), self.kvs.values().cloned());
         views.send_replace(View::from(snapshot));
     }
 }

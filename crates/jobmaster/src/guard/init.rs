@@ -165,7 +165,7 @@ fn attend(child: &Child) -> i32 {
                 // One signal may stand for many children.
                 while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
                     if Some(pid) == program {
-                        return status.as_raw() as i32;
+                        return status.as_raw();
                     }
                 }
             }
