@@ -58,9 +58,7 @@ process_kit::config! {
 impl ReplicaOptions {
     /// What consensus is told. `client` and `peer` are the ports that were bound.
     pub(crate) fn raft(&self, client: SocketAddr, peer: SocketAddr) -> Result<RaftOptions, StartError> {
-        let told =
-            |set: &str, bound: SocketAddr| if set.is_empty() { bound.to_string() } else { set.to_owned() };
-        let peer_addr = told(&self.advertise_peer, peer);
+        let peer_addr = told("advertise.peer", &self.advertise_peer, peer)?;
         let mut initial =
             self.initial.iter().map(|text| initial_member(text)).collect::<Result<Vec<_>, _>>()?;
         if initial.is_empty() {
@@ -71,7 +69,7 @@ impl ReplicaOptions {
             node_name: self.node_name.clone(),
             data_dir: self.data_dir.clone(),
             peer_addr,
-            client_addr: told(&self.advertise_client, client),
+            client_addr: told("advertise.client", &self.advertise_client, client)?,
             initial,
             timing: Timing {
                 heartbeat: self.heartbeat,
@@ -87,6 +85,20 @@ impl ReplicaOptions {
             wal: Default::default(),
         })
     }
+}
+
+/// The address others are told: what is set, else the one that was bound, if others can use that.
+fn told(key: &'static str, set: &str, bound: SocketAddr) -> Result<String, StartError> {
+    if !set.is_empty() {
+        return Ok(set.to_owned());
+    }
+    if bound.ip().is_unspecified() {
+        let why = format!(
+            "must be set to a host:port that others reach, for {bound} means every address of this host"
+        );
+        return Err(StartError::Config { key, why });
+    }
+    Ok(bound.to_string())
 }
 
 fn initial_member(text: &str) -> Result<InitialMember, StartError> {
@@ -123,5 +135,8 @@ mod tests {
         let raft = options.raft(any, any).unwrap();
         assert_eq!(raft.initial, [InitialMember { name: "r1".to_owned(), peer_addr: "me:7".to_owned() }]);
         assert_eq!((raft.peer_addr.as_str(), raft.client_addr.as_str()), ("me:7", "127.0.0.1:99"));
+        let every = SocketAddr::from(([0, 0, 0, 0], 99));
+        let Err(error) = options.raft(every, any) else { panic!("0.0.0.0 was advertised") };
+        assert!(error.to_string().starts_with("advertise.client: must be set"), "{error}");
     }
 }

@@ -82,12 +82,14 @@ impl Replica {
         let (feed, items) = Feed::new();
         let hook = Arc::new(FeedHook(feed.clone()));
         let formed = CancellationToken::new();
-        let waiting = tokio::spawn(server::serve(client, http::waiting_routes(), formed.clone()));
+        // Ends the waiting server on every way out of here.
+        let over = formed.clone().drop_guard();
+        let waiting = tokio::spawn(server::serve(client, http::waiting_routes(), formed));
         let raft = tokio::select! {
             raft = meta_raft::start(raft_options, seams, Box::new(peer), hook) => raft,
             () = shutdown.begun() => return Err(StartError::Stopped),
         };
-        formed.cancel();
+        drop(over);
         let client = waiting.await.map_err(|_| StartError::Stopped)?;
         let raft = raft?;
         let metrics = Metrics::new("replica");

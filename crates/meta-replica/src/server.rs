@@ -29,6 +29,9 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of one stream's requests that may be under way.
 const STREAM_WINDOW: u32 = 2 * 1024 * 1024;
+/// Calls given up by the client before they were looked at, above which its connection is closed as hostile. A
+/// client whose deadlines pass while this replica is slow gives up many at once.
+const RESET_STREAMS: usize = 16_384;
 /// Bytes of a connection's requests that may be under way.
 const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
 
@@ -64,6 +67,8 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(None)
+        .max_pending_accept_reset_streams(RESET_STREAMS)
+        .max_local_error_reset_streams(RESET_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(KEEP_ALIVE)

@@ -75,7 +75,8 @@ impl Maintenance for MaintenanceService {
                 version: ETCD_VERSION.to_owned(),
                 db_size: live + history,
                 leader: status.leader.unwrap_or(0),
-                raft_index: status.committed,
+                // The two figures are read one after the other.
+                raft_index: status.committed.max(status.applied),
                 raft_term: status.term,
                 raft_applied_index: status.applied,
                 errors: self.alarms().into_iter().map(alarm).chain(status.failed.clone()).collect(),

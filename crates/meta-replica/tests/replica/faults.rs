@@ -62,6 +62,12 @@ async fn a_replica_that_waits_for_its_cluster_says_so_and_can_be_stopped() {
     shutdown.begin();
     let stopped = within("the stop", starting).await.unwrap();
     assert!(matches!(stopped, Err(StartError::Stopped)));
+    let free = async {
+        while std::net::TcpListener::bind(port).is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the port to be free again", free).await;
 }
 
 /// How a put ends that insists on a leader and waits half a second.

@@ -254,3 +254,27 @@ async fn over_the_quota_puts_are_refused_until_keys_are_deleted() {
     };
     within("puts to go on by themselves", again).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_over_its_bound_is_compacted_without_being_asked() {
+    let mut lone = Lone::start_with(|options| options.history_max_bytes.0 = 100_000).await;
+    let value = "x".repeat(4_000);
+    let mut last = 0;
+    for _ in 0..100 {
+        last = lone.put("k", &value).await;
+    }
+    let compacted = async {
+        loop {
+            let oldest = pb::RangeRequest { revision: 2, ..range("k", "") };
+            if let Err(status) = lone.kv.range(oldest).await {
+                return classify(&status);
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let ErrorClass::Compacted { compact_revision } = within("the compaction", compacted).await else {
+        panic!("another refusal");
+    };
+    assert!(compact_revision > 50 && compact_revision <= last, "{compact_revision} of {last}");
+    assert_eq!(get(&mut lone.kv, "k").await.kvs[0].version, 100, "what is current stays");
+}
