@@ -27,8 +27,8 @@ pub(crate) async fn follow(
         {
             let now = status.borrow_and_update();
             term.store(now.term, Ordering::Relaxed);
-            if leader != Some(now.leader) {
-                leader = Some(now.leader);
+            if leader != now.leader {
+                leader = now.leader;
                 match now.leader {
                     Some(leader) => {
                         tracing::info!(term = now.term, leader, me = now.is_leader(), "leader known")
