@@ -51,6 +51,32 @@ fn a_create_that_nobody_carries_is_found_by_its_coordinator() {
     world.must(|view| packages::finish(view, &unit("p:1"), "op-x"));
 }
 
+/// The coordinator dies after another node verified the bytes: that node finishes the create, and what the dead one
+/// had on its way is refused.
+#[test]
+fn a_live_node_takes_a_create_over() {
+    let world = World::default();
+    let (a, b) = (world.server("a"), world.server("b"));
+    let wish = packages::Reserve { targets: packages::Targets::Live, ..reserve("p:1", "x", &a) };
+    world.must(|view| packages::reserve(view, &wish));
+    let refusal = world.refused(|view| packages::take_over(view, &wish.unit, "op-x", &b.me));
+    assert_eq!(refusal.class, Class::WrongState, "its coordinator lives");
+    for node in [&a, &b] {
+        world.must(|view| packages::present(view, &report(&wish.unit, "op-x", node), 3));
+    }
+    let late_ready = packages::ready(&world.view(), &wish.unit, "op-x", 1).unwrap();
+    let late_abort = packages::abort(&world.view(), &wish.unit, "op-x", 1, "time is up").unwrap();
+    world.kill(&a);
+    let lost = packages::coordinator_lost(&world.view(), &wish.unit, "op-x").unwrap();
+    assert_eq!(world.must(|view| packages::take_over(view, &wish.unit, "op-x", &b.me)), 2);
+    for late in [late_ready, late_abort, lost] {
+        assert!(world.commit(late).is_none());
+    }
+    let fenced = world.refused(|view| packages::abort(view, &wish.unit, "op-x", 1, "time is up"));
+    assert_eq!(fenced.class, Class::Fenced);
+    world.must(|view| packages::ready(view, &wish.unit, "op-x", 2));
+}
+
 /// Both clients must not be told OK for different content.
 #[test]
 fn create_with_other_content_is_told_so() {

@@ -15,7 +15,7 @@ const CALM_STEPS: usize = 4_000;
 impl Sim {
     pub fn step(&mut self) {
         match self.roll(40) {
-            0 | 1 => self.create(),
+            0 | 1 | 12 => self.create(),
             2..=5 => self.submit(),
             6 => self.delete_or_cancel(),
             7 if self.roll(2) == 0 => self.remove_package(),
@@ -29,7 +29,7 @@ impl Sim {
                 if self.roll(3) == 0 { self.crash(name) } else { self.boot_if_down(name) }
             }
             10 => self.pass(),
-            11..=13 => self.arrive(),
+            11 | 13 => self.arrive(),
             _ => self.work_step(),
         }
         self.reap();
