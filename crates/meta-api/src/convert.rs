@@ -1,4 +1,5 @@
-//! Between wire messages and `meta_types`. `to_wire` never fails; reading what a client sent may: [`WireError`].
+//! Between wire messages and `meta_types`. `to_wire` never fails; reading what a client sent may:
+//! [`WireError`].
 
 mod event;
 mod kv;

@@ -1,8 +1,8 @@
 //! The wire: etcd v3 messages and services, and their conversions to our own types.
 //!
-//! [`pb`] holds what is generated from `proto/`; everything else in the workspace speaks `meta_types` and passes
-//! through [`convert`]. [`status`] fixes which gRPC code and text each refusal has, and what a client may conclude
-//! from a code it receives.
+//! [`pb`] holds what is generated from `proto/`; everything else in the workspace speaks `meta_types` and
+//! passes through [`convert`]. [`status`] fixes which gRPC code and text each refusal has, and what a client
+//! may conclude from a code it receives.
 
 pub mod convert;
 pub mod status;

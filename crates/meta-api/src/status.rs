@@ -1,5 +1,5 @@
-//! gRPC codes and texts: which one each refusal has (etcd's, word for word: clients compare them), and what a client
-//! may conclude from one it receives.
+//! gRPC codes and texts: which one each refusal has (etcd's, word for word: clients compare them), and what a
+//! client may conclude from one it receives.
 
 use std::error::Error;
 

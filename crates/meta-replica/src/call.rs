@@ -1,4 +1,5 @@
-//! One call of a client: how long it may take, whether it insists on a leader, and what its failure is called.
+//! One call of a client: how long it may take, whether it insists on a leader, and what its failure is
+//! called.
 
 use std::time::Duration;
 

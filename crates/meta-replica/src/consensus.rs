@@ -1,4 +1,4 @@
-//! What the services need of consensus, as a seam: the real one is `meta-raft`, tests put a lone state machine here.
+//! What the services need of consensus, and no more: they know neither openraft nor the log.
 
 use std::sync::Arc;
 use std::time::Duration;

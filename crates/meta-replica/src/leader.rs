@@ -1,7 +1,8 @@
 //! What a replica knows of its leader: who it is said to be, and whether a majority still answers.
 //!
-//! A replica that is cut off from the majority goes on naming its last leader, so the name alone proves nothing. The
-//! probe asks for a read position now and then: only a leader with a majority behind it can give one.
+//! A replica that is cut off from the majority goes on naming its last leader, so the name alone proves
+//! nothing. The probe asks for a read position now and then: only a leader with a majority behind it can give
+//! one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

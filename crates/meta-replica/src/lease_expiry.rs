@@ -1,8 +1,8 @@
 //! The leader's lease duty: let lease time pass, and revoke what is due.
 //!
-//! Lease time is part of the state and moves with the stamp of each batch. While leases exist and nobody writes, an
-//! empty batch is proposed so that it moves. What is due is asked of the state each time anew: a revoke that fails
-//! is simply found again.
+//! Lease time is part of the state and moves with the stamp of each batch. While leases exist and nobody
+//! writes, an empty batch is proposed so that it moves. What is due is asked of the state each time anew: a
+//! revoke that fails is simply found again.
 
 use std::sync::Arc;
 use std::time::Duration;

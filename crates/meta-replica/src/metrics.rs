@@ -1,4 +1,5 @@
-//! The replica's figures. Names, meanings and units are listed in `docs/metrics.md`; gauges are read when scraped.
+//! The replica's figures. Names, meanings and units are listed in `docs/metrics.md`; gauges are read when
+//! scraped.
 
 use std::fmt;
 use std::future::Future;

@@ -64,8 +64,8 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Binds the ports, forms or joins the cluster, and serves. Returns once this replica is a member; until then
-    /// the client port answers that it waits. `shutdown` begun ends the wait; after this returns,
+    /// Binds the ports, forms or joins the cluster, and serves. Returns once this replica is a member; until
+    /// then the client port answers that it waits. `shutdown` begun ends the wait; after this returns,
     /// [`Replica::shutdown`] is the way to stop.
     pub async fn start(options: ReplicaOptions, shutdown: &Shutdown) -> Result<Self, StartError> {
         let (client, peer) = bind_ports(&options).await?;
@@ -104,7 +104,8 @@ impl Replica {
             .fallback(server::not_found);
         let serving = server::serve(client, router, context.shutdown.clone());
         tasks.push(tokio::spawn(async move { drop(serving.await) }));
-        tracing::info!(client = %client_addr, peer = %peer_addr, member = context.headers.member_id, "replica started");
+        let member = context.headers.member_id;
+        tracing::info!(client = %client_addr, peer = %peer_addr, member, "replica started");
         Ok(Self { client_addr, peer_addr, raft, context, metrics, tasks })
     }
 

@@ -29,8 +29,8 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of one stream's requests that may be under way.
 const STREAM_WINDOW: u32 = 2 * 1024 * 1024;
-/// Calls given up by the client before they were looked at, above which its connection is closed as hostile. A
-/// client whose deadlines pass while this replica is slow gives up many at once.
+/// Calls given up by the client before they were looked at, above which its connection is closed as hostile.
+/// A client whose deadlines pass while this replica is slow gives up many at once.
 const RESET_STREAMS: usize = 16_384;
 /// Bytes of a connection's requests that may be under way.
 const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;

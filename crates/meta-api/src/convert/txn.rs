@@ -115,8 +115,8 @@ fn compare_to_wire(compare: Compare) -> pb::Compare {
 
 /// A transaction's answer, to the wire.
 ///
-/// The answers inside carry the revision each operation saw: that of the store before the transaction up to its
-/// first effective write, the transaction's own from then on.
+/// The answers inside carry the revision each operation saw: that of the store before the transaction up to
+/// its first effective write, the transaction's own from then on.
 pub fn txn_reply_to_wire(
     reply: &TxnReply,
     revision: Revision,

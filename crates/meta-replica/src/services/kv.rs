@@ -139,7 +139,8 @@ impl KvService {
         Ok(request)
     }
 
-    /// Reads a range from a snapshot, which costs writers nothing; a long one off the threads that serve others.
+    /// Reads a range from a snapshot, which costs writers nothing; a long one off the threads that serve
+    /// others.
     async fn read_many(&self, request: RangeRequest) -> Result<(Revision, RangeReply), Status> {
         let snapshot = self.0.core.read().snapshot();
         let revision = snapshot.revision();
@@ -235,7 +236,8 @@ fn chunks(
     }))
 }
 
-/// The state answered a command with another command's answer: cannot happen, and is no reason to stop serving.
+/// The state answered a command with another command's answer: cannot happen, and is no reason to stop
+/// serving.
 fn wrong_answer() -> Status {
     Status::internal("the answer does not fit the request")
 }

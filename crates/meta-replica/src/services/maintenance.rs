@@ -49,7 +49,7 @@ impl Maintenance for MaintenanceService {
             Ok(AlarmAction::Deactivate) if self.alarms().is_empty() => {}
             Ok(AlarmAction::Deactivate) => {
                 return Err(Status::failed_precondition(
-                    "metastore: the alarm lifts itself once usage is under nine tenths of the quota; delete keys",
+                    "metastore: the alarm lifts itself under nine tenths of the quota; delete keys",
                 ));
             }
             Ok(AlarmAction::Activate) | Err(_) => {

@@ -1,4 +1,5 @@
-//! From the apply path to the hub: a bounded feed, and the task that reads it in order and closes gaps from history.
+//! From the apply path to the hub: a bounded feed, and the task that reads it in order and closes gaps from
+//! history.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -193,8 +193,8 @@ impl Hub {
         fallen.into_iter().filter_map(found).collect()
     }
 
-    /// The watch was brought up to `next`. True if that is all there is (or the watch is gone): the dispatcher has
-    /// it again.
+    /// The watch was brought up to `next`. True if that is all there is (or the watch is gone): the
+    /// dispatcher has it again.
     pub(crate) fn rejoin(&self, key: WatchKey, next: Revision) -> bool {
         let state = &mut *self.state.lock();
         let Some(watch) = state.watches.get_mut(&key) else { return true };
@@ -297,7 +297,8 @@ impl State {
             watch.quiet = false;
             self.delivered += count as u64;
         } else {
-            // Everything before this round was offered: it goes on from the first event of the round it wants.
+            // Everything before this round was offered: it goes on from the first event of the round it
+            // wants.
             let first = events.events.iter().find(wanted).map_or(from, |event| event.kv.mod_revision);
             watch.next = first;
             self.fall_behind(key);

@@ -1,5 +1,5 @@
-//! Which ranges an event touches. Watches of the same range are one group; a group is found by key for single keys,
-//! by length for prefixes, by a walk for the rest.
+//! Which ranges an event touches. Watches of the same range are one group; a group is found by key for single
+//! keys, by length for prefixes, by a walk for the rest.
 
 use std::collections::{BTreeMap, HashMap};
 

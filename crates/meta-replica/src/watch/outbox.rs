@@ -1,4 +1,5 @@
-//! The one queue of a watch stream: bounded by entries and bytes, turned into messages as the client takes them.
+//! The one queue of a watch stream: bounded by entries and bytes, turned into messages as the client takes
+//! them.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,7 +23,8 @@ use super::stream::Headers;
 pub(crate) const QUEUE_ENTRIES: usize = 1024;
 /// Bytes of keys and values in a stream's queue, as a bound on what a client that does not read keeps alive.
 pub(crate) const QUEUE_BYTES: usize = 4 * 1024 * 1024;
-/// A response of several revisions is cut at a revision once it is larger than this: clients take 4 MiB by default.
+/// A response of several revisions is cut at a revision once it is larger than this: clients take 4 MiB by
+/// default.
 const RESPONSE_BYTES: usize = 3 * 1024 * 1024;
 
 /// What a client asked to watch.
@@ -248,8 +250,8 @@ impl Responses {
         self.ready.push_back(response);
     }
 
-    /// One message, or several: cut at revisions when it grows large, and inside a revision only for a client that
-    /// asked for fragments.
+    /// One message, or several: cut at revisions when it grows large, and inside a revision only for a client
+    /// that asked for fragments.
     fn take_events(&mut self, delivery: &Delivery, whole: WatchResponse) {
         let spec = &delivery.spec;
         let mut part = WatchResponse { watch_id: spec.id, ..whole };

@@ -65,7 +65,8 @@ pub struct StreamEnv {
     pub shutdown: CancellationToken,
 }
 
-/// Serves one stream; the answers are what is returned, the rest runs in a task of its own until the client leaves.
+/// Serves one stream; the answers are what is returned, the rest runs in a task of its own until the client
+/// leaves.
 pub fn serve(
     env: StreamEnv,
     requests: impl Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin + 'static,

@@ -86,8 +86,8 @@ async fn a_stop_ends_the_stream_with_a_code_that_means_elsewhere() {
     within("the stop", stopping).await.unwrap();
 }
 
-/// Follows one key range until `end` is seen; a compacted watch is opened again where its history begins, as clients
-/// do. Gives the number of events, after checking that nothing is missing or comes twice.
+/// Follows one key range until `end` is seen; a compacted watch is opened again where its history begins, as
+/// clients do. Gives the number of events, after checking that nothing is missing or comes twice.
 async fn follow(mut watching: Watching, end: i64) -> usize {
     let (mut next, mut seen, mut skipped) = (2, 0, 0);
     watching.create(pb::WatchCreateRequest { prev_kv: true, ..on("r/", "r0", next) });
