@@ -22,7 +22,8 @@ fn replica() -> ConfFile {
     ConfFile {
         head: "A replica of the store: metastored replica --config replica.toml
 
-Three replicas: the same file on each, with its own node.name, data-dir and listen.* (or --set node.name=r2 ...).
+Three replicas: the same file on each, with its own node.name, data-dir and listen.* (or --set node.name=r2 ...),
+and cluster.initial = [\"r1=10.0.0.1:2380\", \"r2=10.0.0.2:2380\", \"r3=10.0.0.3:2380\"].
 Written by cargo xtask conf. A line that begins with #KEY shows the default. Every key can also be set by
 --set KEY=VALUE or by METASTORED_KEY in the environment, in capitals and with _ for . and -.",
         rows: rows_of::<ReplicaOptions>(),

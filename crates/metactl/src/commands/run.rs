@@ -1,6 +1,6 @@
 //! `metactl run`: asynchronous run operations.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::{Path, PathBuf}, time::Duration};
 
 use clap::{Args, Subcommand};
 use records::{
@@ -191,7 +191,7 @@ impl Submit {
     }
 }
 
-async fn form(path: &PathBuf, body: &Value) -> Result<reqwest::multipart::Form, Failure> {
+async fn form(path: &Path, body: &Value) -> Result<reqwest::multipart::Form, Failure> {
     let name = path.file_name().map_or_else(|| "job.jar".into(), |name| name.to_string_lossy().into_owned());
     let request = reqwest::multipart::Part::text(body.to_string())
         .mime_str("application/json")
