@@ -107,6 +107,8 @@ pub(crate) struct Checkpoints {
     writing: Mutex<()>,
     /// There is but one usable generation, and no log before it.
     lonely: AtomicBool,
+    /// The name of the last received one that openraft installed.
+    installed: Mutex<Option<String>>,
 }
 
 impl Checkpoints {
@@ -122,6 +124,7 @@ impl Checkpoints {
             newest: Mutex::new(newest),
             writing: Mutex::new(()),
             lonely: AtomicBool::new(lonely),
+            installed: Mutex::new(None),
         }
     }
 
@@ -207,6 +210,7 @@ impl Checkpoints {
             Some(core) => core,
             None => load(&*self.generations, &generation)?.0,
         };
+        *self.installed.lock() = Some(generation.name.clone());
         self.note(generation, membership);
         self.lonely.store(true, Ordering::Relaxed);
         Ok(core)
@@ -214,7 +218,7 @@ impl Checkpoints {
 
     /// Forgets a received checkpoint that openraft had no use for.
     pub(crate) fn discard_unless_used(&self, generation: &Generation) {
-        if self.newest().is_none_or(|newest| newest.name != generation.name) {
+        if self.installed.lock().as_ref() != Some(&generation.name) {
             self.remove(generation);
         }
     }

@@ -19,8 +19,8 @@ use crate::state::State;
 use crate::status::RaftStatus;
 use crate::types::Raft;
 
-/// The handle of a running replica's Raft part. Dropping the last one does not stop it; [`RaftHandle::shutdown`]
-/// does.
+/// The handle of a running replica's Raft part. [`RaftHandle::shutdown`] stops it in order; dropping the last one
+/// cuts it off.
 #[derive(Clone)]
 pub struct RaftHandle {
     pub(crate) inner: Arc<Inner>,

@@ -31,6 +31,10 @@ impl LeaderDesk {
             Err(forward) => return Some(not_appended(forward.leader_id)),
         };
         let leadership = leader.leader_id().to_committed();
+        if batch.len() > payload::MAX_BATCH_ENTRY_BYTES {
+            tracing::error!(bytes = batch.len(), "a peer forwarded a batch that no log takes");
+            return Some(not_appended(None));
+        }
         if !payload::stamp(&mut batch, self.lease_clock.stamp(leadership.term)) {
             tracing::error!("a peer forwarded bytes that are no batch");
             return Some(not_appended(None));

@@ -18,6 +18,7 @@ mod config;
 mod data_dir;
 mod errors;
 mod fetch;
+mod flush_watch;
 mod forming;
 mod handle;
 mod hook;

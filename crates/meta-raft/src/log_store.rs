@@ -112,14 +112,23 @@ impl LogStore {
         self.waiters.send(waiter).map_err(|_| io::Error::other("the log's flusher has stopped"))
     }
 
-    fn read(&self, range: std::ops::Range<u64>, max_bytes: usize) -> io::Result<Vec<Entry>> {
-        let entries = self.wal.read_limited(range, max_bytes).map_err(io::Error::other)?;
-        entries
-            .into_iter()
-            .map(|LogEntry { position, payload }| {
+    /// The entries of `range` that are there. A leader that steps down truncates and a checkpoint purges while
+    /// others read: what is gone meanwhile is left out. For openraft an error would be the end of the disk.
+    fn read(&self, range: &impl RangeBounds<u64>, max_bytes: usize) -> io::Result<Vec<Entry>> {
+        loop {
+            let held = self.held(range);
+            if held.is_empty() {
+                return Ok(Vec::new());
+            }
+            let entries = match self.wal.read_limited(held, max_bytes) {
+                Err(WalError::NoSuchEntry { .. }) => continue,
+                read => read.map_err(io::Error::other)?,
+            };
+            let decoded = entries.into_iter().map(|LogEntry { position, payload }| {
                 decode_entry(position.term, position.index, payload).map_err(io::Error::other)
-            })
-            .collect()
+            });
+            return decoded.collect();
+        }
     }
 
     /// The part of `range` that the log holds: openraft asks with open ends.
@@ -163,11 +172,16 @@ impl RaftLogReader<TypeConfig> for LogStore {
     where
         RB: RangeBounds<u64> + Clone + Debug + Send,
     {
-        self.read(self.held(&range), usize::MAX)
+        self.read(&range, usize::MAX)
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
-        self.read(start..end, READ_BYTES)
+        let mut entries = self.read(&(start..end), READ_BYTES)?;
+        if entries.first().is_some_and(|first| first.log_id.index != start) {
+            // Purged below: openraft asked for what follows `start` without a gap.
+            entries.clear();
+        }
+        Ok(entries)
     }
 
     async fn entries_stream<RB>(&mut self, range: RB) -> impl Stream<Item = Result<Entry, io::Error>> + Send
@@ -186,7 +200,9 @@ impl RaftLogReader<TypeConfig> for LogStore {
                 if rest.is_empty() {
                     return std::task::Poll::Ready(None);
                 }
-                match store.read(rest.start..rest.end.min(rest.start + APPLY_ENTRIES), READ_BYTES) {
+                let step = rest.start..rest.end.min(rest.start + APPLY_ENTRIES);
+                match store.read(&step, READ_BYTES) {
+                    Ok(entries) if entries.is_empty() => rest = 0..0,
                     Ok(entries) => {
                         rest.start += entries.len() as u64;
                         ready = entries.into_iter();

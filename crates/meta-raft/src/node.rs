@@ -15,7 +15,7 @@ use meta_store::DirectoryLock;
 use meta_types::Origin;
 use openraft::errors::{InitializeError, RaftError};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::checkpoint::Checkpoints;
@@ -23,6 +23,7 @@ use crate::checkpoint_driver::CheckpointDriver;
 use crate::config::openraft_config;
 use crate::data_dir::DataDir;
 use crate::errors::StartError;
+use crate::flush_watch::FlushWatch;
 use crate::forming::{self, Decision, Forming};
 use crate::handle::{Inner, RaftHandle};
 use crate::hook::ApplyHook;
@@ -100,7 +101,7 @@ pub async fn start(
     let parts = Parts::new(&options, &seams, &disk, start);
     let log = LogStore::new(disk.wal.clone(), seams.clock.clone(), parts.flush_times.clone());
     let (log, flusher) = log.map_err(|e| StartError::Raft(e.to_string()))?;
-    let launch = Launch { options, disk, forming, server, peers, parts };
+    let launch = Launch { options, seams, disk, forming, server, peers, parts };
     let transport = Transport { peers: launch.peers.clone(), timing: launch.options.timing };
     let grown = log.grown();
     let machine = launch.parts.state_machine(hook);
@@ -192,6 +193,7 @@ impl Parts {
 /// Everything but openraft itself.
 struct Launch {
     options: RaftOptions,
+    seams: Seams,
     disk: DataDir,
     forming: Arc<Forming>,
     server: Arc<PeerServer>,
@@ -200,93 +202,100 @@ struct Launch {
 }
 
 impl Launch {
-    fn run(
-        self,
-        raft: Raft,
-        mut tasks: JoinSet<()>,
-        flusher: Flusher,
-        grown: Arc<tokio::sync::Notify>,
-    ) -> RaftHandle {
-        let Self { options, disk, forming, server, peers, parts } = self;
-        let Parts { state, checkpoints, proposer, reads, lease_clock, flush_times } = parts;
-        let first = RaftStatus {
-            member_id: disk.identity.member_id,
-            cluster_id: disk.identity.cluster_id,
-            ..RaftStatus::default()
+    fn run(self, raft: Raft, mut tasks: JoinSet<()>, flusher: Flusher, grown: Arc<Notify>) -> RaftHandle {
+        let desk = LeaderDesk {
+            raft: raft.clone(),
+            lease_clock: self.parts.lease_clock.clone(),
+            read_timeout: self.options.timing.append_floor,
         };
-        let (to, status) = watch::channel(first);
-        let round_timeout = options.timing.append_floor;
-        let desk =
-            LeaderDesk { raft: raft.clone(), lease_clock: lease_clock.clone(), read_timeout: round_timeout };
-        let cluster_id = disk.identity.cluster_id;
-        *server.running.write() = Some(Arc::new(Running {
+        let cluster_id = self.disk.identity.cluster_id;
+        let member_id = self.disk.identity.member_id;
+        *self.server.running.write() = Some(Arc::new(Running {
             cluster_id,
-            member_id: disk.identity.member_id,
+            member_id,
             raft: raft.clone(),
             desk: desk.clone(),
-            checkpoints: checkpoints.clone(),
+            checkpoints: self.parts.checkpoints.clone(),
         }));
-        tasks.spawn(
-            Courier {
-                proposer: proposer.clone(),
-                desk: desk.clone(),
-                peers: peers.clone(),
-                status: status.clone(),
-            }
-            .run(),
-        );
-        tasks.spawn(
-            ReadRounds {
-                queue: reads.clone(),
-                desk: desk.clone(),
-                peers: peers.clone(),
-                status: status.clone(),
-                round_timeout,
-            }
-            .run(),
-        );
-        tasks.spawn(
-            CheckpointDriver {
-                checkpoints,
-                wal: disk.wal.clone(),
-                grown,
-                applied: state.applied(),
-                raft: raft.clone(),
-                options: options.checkpoints,
-            }
-            .run(),
-        );
-        tasks.spawn(
-            StatusTask {
-                cluster_id,
-                raft: raft.clone(),
-                forming,
-                state: state.clone(),
-                reads: reads.clone(),
-                proposer: proposer.clone(),
-                to,
-            }
-            .run(),
-        );
-        let mine = Member {
-            name: options.node_name,
-            peer_addr: options.peer_addr,
-            client_addr: options.client_addr,
-        };
-        tasks.spawn(
-            Upkeep {
-                cluster_name: options.cluster_name,
-                mine,
-                desk,
-                peers: peers.clone(),
-                state: state.clone(),
-                proposer: proposer.clone(),
-                status: status.clone(),
-            }
-            .run(),
-        );
+        let (to, status) = watch::channel(RaftStatus { member_id, cluster_id, ..RaftStatus::default() });
+        tasks.spawn(self.status_task(&raft, to).run());
+        tasks.spawn(self.courier(&desk, &status).run());
+        tasks.spawn(self.read_rounds(&desk, &status).run());
+        tasks.spawn(self.checkpoint_driver(&raft, grown).run());
+        tasks.spawn(self.flush_watch(&raft, &status).run());
+        tasks.spawn(self.upkeep(&desk, &status).run());
+        let Self { disk, peers, parts, .. } = self;
+        let Parts { state, proposer, reads, lease_clock, flush_times, .. } = parts;
         let tasks = Mutex::new(Some(Tasks { tasks, flusher, peers, _lock: disk.lock }));
         let inner = Inner { proposer, reads, state, status, lease_clock, flush_times, raft, tasks };
         RaftHandle { inner: Arc::new(inner) }
+    }
+
+    fn status_task(&self, raft: &Raft, to: watch::Sender<RaftStatus>) -> StatusTask {
+        StatusTask {
+            cluster_id: self.disk.identity.cluster_id,
+            raft: raft.clone(),
+            forming: self.forming.clone(),
+            state: self.parts.state.clone(),
+            reads: self.parts.reads.clone(),
+            proposer: self.parts.proposer.clone(),
+            to,
+        }
+    }
+
+    fn courier(&self, desk: &LeaderDesk, status: &watch::Receiver<RaftStatus>) -> Courier {
+        Courier {
+            proposer: self.parts.proposer.clone(),
+            desk: desk.clone(),
+            peers: self.peers.clone(),
+            status: status.clone(),
+        }
+    }
+
+    fn read_rounds(&self, desk: &LeaderDesk, status: &watch::Receiver<RaftStatus>) -> ReadRounds {
+        ReadRounds {
+            queue: self.parts.reads.clone(),
+            desk: desk.clone(),
+            peers: self.peers.clone(),
+            status: status.clone(),
+            round_timeout: self.options.timing.append_floor,
+        }
+    }
+
+    fn checkpoint_driver(&self, raft: &Raft, grown: Arc<Notify>) -> CheckpointDriver {
+        CheckpointDriver {
+            checkpoints: self.parts.checkpoints.clone(),
+            wal: self.disk.wal.clone(),
+            grown,
+            applied: self.parts.state.applied(),
+            raft: raft.clone(),
+            options: self.options.checkpoints,
+        }
+    }
+
+    fn flush_watch(&self, raft: &Raft, status: &watch::Receiver<RaftStatus>) -> FlushWatch {
+        FlushWatch {
+            times: self.parts.flush_times.clone(),
+            clock: self.seams.clock.clone(),
+            raft: raft.clone(),
+            status: status.clone(),
+            limit: self.options.timing.election_max,
+        }
+    }
+
+    fn upkeep(&self, desk: &LeaderDesk, status: &watch::Receiver<RaftStatus>) -> Upkeep {
+        Upkeep {
+            cluster_name: self.options.cluster_name.clone(),
+            mine: Member {
+                name: self.options.node_name.clone(),
+                peer_addr: self.options.peer_addr.clone(),
+                client_addr: self.options.client_addr.clone(),
+            },
+            desk: desk.clone(),
+            peers: self.peers.clone(),
+            state: self.parts.state.clone(),
+            proposer: self.parts.proposer.clone(),
+            status: status.clone(),
+        }
     }
 }

@@ -1,17 +1,21 @@
 //! openraft's own storage suite over our log and state machine, on a disk in memory.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use meta_core::Core;
+use futures_util::{Stream, StreamExt};
+use meta_core::{Core, EntryPosition};
 use meta_store::{DiskGenerations, MemDisk, Wal, WalOptions};
 use meta_types::Origin;
 use meta_types::seams::Clock;
 use openraft::StorageError;
+use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::testing::log::{StoreBuilder, Suite};
+use openraft::type_config::alias::SnapshotOf;
 
-use crate::checkpoint::Checkpoints;
+use crate::checkpoint::{CheckpointBuilder, CheckpointData, Checkpoints};
 use crate::hook::NoHook;
 use crate::lease_clock::LeaseClock;
 use crate::log_store::{Flusher, LogStore};
@@ -19,7 +23,7 @@ use crate::options::ProposerOptions;
 use crate::proposer::Proposer;
 use crate::state::State;
 use crate::state_machine::StateMachine;
-use crate::types::{StoredMembership, TypeConfig};
+use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig, term_of};
 
 struct RealClock(Instant);
 
@@ -29,10 +33,53 @@ impl Clock for RealClock {
     }
 }
 
+/// The suite applies logs with holes. The core refuses a hole, and rightly; here it is filled.
+struct Filled(StateMachine);
+
+impl RaftStateMachine<TypeConfig> for Filled {
+    type SnapshotData = CheckpointData;
+    type SnapshotBuilder = CheckpointBuilder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        self.0.applied_state().await
+    }
+
+    async fn apply<Strm>(&mut self, entries: Strm) -> Result<(), io::Error>
+    where
+        Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + Send,
+    {
+        let entries: Vec<_> = entries.collect().await;
+        for item in entries {
+            let (entry, responder) = item?;
+            let next = self.0.state.core.read().applied().map(|at| at.index + 1);
+            for index in next.unwrap_or(entry.log_id.index)..entry.log_id.index {
+                let term = term_of(&entry.log_id);
+                self.0.state.core.write().skip(EntryPosition { index, term });
+            }
+            self.0.apply(futures_util::stream::iter([Ok((entry, responder))])).await?;
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> CheckpointBuilder {
+        self.0.get_snapshot_builder().await
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, data: CheckpointData) -> Result<(), io::Error> {
+        self.0.install_snapshot(meta, data).await
+    }
+
+    async fn get_current_snapshot(
+        &mut self,
+    ) -> Result<Option<SnapshotOf<TypeConfig, CheckpointData>>, io::Error> {
+        self.0.get_current_snapshot().await
+    }
+}
+
 struct Builder;
 
-impl StoreBuilder<TypeConfig, LogStore, StateMachine, FlusherGuard> for Builder {
-    async fn build(&self) -> Result<(FlusherGuard, LogStore, StateMachine), StorageError<TypeConfig>> {
+impl StoreBuilder<TypeConfig, LogStore, Filled, FlusherGuard> for Builder {
+    async fn build(&self) -> Result<(FlusherGuard, LogStore, Filled), StorageError<TypeConfig>> {
         let disk = Arc::new(MemDisk::new());
         // Small: the suite opens many.
         let options = WalOptions { segment_bytes: 64 * 1024, prewrite_bytes: 0, ..WalOptions::default() };
@@ -48,7 +95,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, FlusherGuard> for Builder 
             proposer: Arc::new(Proposer::new(Origin { member: 1, boot: 1 }, ProposerOptions::default())),
             lease_clock: Arc::new(LeaseClock::new(clock)),
         };
-        Ok((FlusherGuard { _flusher: flusher }, log, machine))
+        Ok((FlusherGuard { _flusher: flusher }, log, Filled(machine)))
     }
 }
 

@@ -140,8 +140,8 @@ pub(crate) fn decode_entry(term: u64, index: u64, bytes: Bytes) -> Result<Entry,
     Ok(Entry { log_id: log_id(term, index), payload })
 }
 
-/// Largest payload that may enter a log: the codec reads nothing larger back.
-pub(crate) const MAX_PAYLOAD_BYTES: usize = MAX_ENCODED_BYTES;
+/// Largest batch that may enter a log: the codec reads nothing larger back, and the log adds a few bytes.
+pub(crate) const MAX_BATCH_ENTRY_BYTES: usize = MAX_ENCODED_BYTES - 1024;
 
 #[cfg(test)]
 mod tests {

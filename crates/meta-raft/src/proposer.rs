@@ -42,7 +42,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(20);
 /// How long a forwarded batch may stay unanswered before it is sent again. Longer than any healthy commit: the
 /// usual ways out are the answer, a broken connection and a new leader.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Room for a batch's frame beside one command.
+/// Room for what a batch adds to a single command.
 const COMMAND_OVERHEAD: usize = 1024;
 
 /// See the module.
@@ -65,7 +65,7 @@ impl Proposer {
         timeout: Duration,
     ) -> Result<Outcome, ProposeError> {
         let command = encode_body(command).map_err(|_| ProposeError::NotSent(NotSent::TooLarge))?;
-        if command.len() + COMMAND_OVERHEAD > payload::MAX_PAYLOAD_BYTES {
+        if command.len() + COMMAND_OVERHEAD > payload::MAX_BATCH_ENTRY_BYTES {
             return Err(ProposeError::NotSent(NotSent::TooLarge));
         }
         let (waiting, answer) = self.enter(command.into())?;

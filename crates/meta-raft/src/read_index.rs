@@ -70,6 +70,10 @@ impl ReadQueue {
     }
 }
 
+fn leadership(status: &RaftStatus) -> (Option<u64>, u64) {
+    (status.leader, status.term)
+}
+
 /// Holds the rounds.
 pub(crate) struct ReadRounds {
     pub(crate) queue: Arc<ReadQueue>,
@@ -88,7 +92,7 @@ impl ReadRounds {
             if readers.is_empty() {
                 continue;
             }
-            match self.round().await {
+            match self.round_of_this_leader().await {
                 Some(index) => {
                     for reader in readers {
                         // It may have given up in this moment.
@@ -103,6 +107,16 @@ impl ReadRounds {
                     }
                 }
             }
+        }
+    }
+
+    /// One confirmation; `None` if it failed, or as soon as somebody else leads.
+    async fn round_of_this_leader(&mut self) -> Option<u64> {
+        let asked = leadership(&self.status.borrow_and_update());
+        let mut status = self.status.clone();
+        tokio::select! {
+            index = self.round() => index,
+            _ = status.wait_for(|status| leadership(status) != asked) => None,
         }
     }
 

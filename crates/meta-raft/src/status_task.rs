@@ -20,6 +20,15 @@ use crate::types::{Raft, TypeConfig};
 /// A confirmation is asked for again after this long.
 const CONFIRM: Duration = Duration::from_secs(5);
 
+/// However the task ends: this replica serves no more.
+struct Closing(watch::Sender<RaftStatus>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.send_modify(|status| status.serving = false);
+    }
+}
+
 /// See the module.
 pub(crate) struct StatusTask {
     pub(crate) cluster_id: u64,
@@ -34,6 +43,7 @@ pub(crate) struct StatusTask {
 impl StatusTask {
     /// Runs until the replica stops.
     pub(crate) async fn run(self) {
+        let _closing = Closing(self.to.clone());
         let mut metrics = self.raft.metrics();
         let mut serving = false;
         let mut confirmed = std::pin::pin!(self.confirm());
@@ -51,7 +61,6 @@ impl StatusTask {
         }
         self.proposer.close();
         self.reads.close();
-        self.to.send_modify(|status| status.serving = false);
     }
 
     /// Returns once a leader confirmed this replica's log end, or never.

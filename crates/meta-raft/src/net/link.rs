@@ -2,7 +2,8 @@
 //!
 //! Calls are written in the order they are started, whoever waits for the answers. A broken connection is not
 //! repaired behind a call: every call in flight fails (its fate at the peer is unknown) and the next call connects
-//! anew. While a peer is down, at most one attempt per [`RETRY_AFTER`] is made; calls in between fail at once.
+//! anew. While a peer is down, at most one attempt per [`RETRY_AFTER`] is made; calls in between fail at once. A peer
+//! whose machine is gone breaks nothing: a connection on which calls wait and nothing came for [`SILENT`] is given up.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, BufReader, BufWriter, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::frame::{self, Outgoing};
@@ -26,6 +28,9 @@ const WRITE_QUEUE: usize = 64;
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 /// Pause between two attempts to reach a peer that cannot be reached.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// Longer than any answer takes that is worth waiting for.
+const SILENT: Duration = Duration::from_secs(6);
 
 /// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,9 +58,29 @@ pub(crate) struct Call<T> {
 /// One open connection.
 struct Conn {
     to_writer: mpsc::Sender<Outgoing>,
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
+    waiting: Mutex<Waiting>,
     broken: AtomicBool,
     next_id: AtomicU64,
+}
+
+/// Calls without an answer yet, and since when nothing came while there are some.
+struct Waiting {
+    calls: HashMap<u64, oneshot::Sender<Reply>>,
+    since: Instant,
+}
+
+impl Waiting {
+    fn add(&mut self, id: u64, answer: oneshot::Sender<Reply>) {
+        if self.calls.is_empty() {
+            self.since = Instant::now();
+        }
+        self.calls.insert(id, answer);
+    }
+
+    fn answered(&mut self, id: u64) -> Option<oneshot::Sender<Reply>> {
+        self.since = Instant::now();
+        self.calls.remove(&id)
+    }
 }
 
 /// How to reach a peer.
@@ -70,7 +95,7 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct LinkState {
     open: Option<(Arc<Conn>, AbortOnDropHandle<()>)>,
-    failed_at: Option<(tokio::time::Instant, String)>,
+    failed_at: Option<(Instant, String)>,
 }
 
 /// An answer on its way.
@@ -104,14 +129,14 @@ impl Link {
         let id = conn.next_id.fetch_add(1, Ordering::Relaxed);
         let frame = Outgoing::new(&Call { id, body: request }, tail).map_err(|e| self.unreachable(e))?;
         let (tx, answer) = oneshot::channel();
-        conn.waiting.lock().insert(id, tx);
+        conn.waiting.lock().add(id, tx);
         if conn.to_writer.send(frame).await.is_err() {
-            conn.waiting.lock().remove(&id);
+            conn.waiting.lock().calls.remove(&id);
             return Err(self.unreachable("the connection broke"));
         }
         // The reader clears the table after it set `broken`: one of the two sees this call.
         if conn.broken.load(Ordering::SeqCst) {
-            conn.waiting.lock().remove(&id);
+            conn.waiting.lock().calls.remove(&id);
         }
         Ok(Pending { answer })
     }
@@ -131,7 +156,7 @@ impl Link {
     async fn connection(&self) -> Result<Arc<Conn>, LinkError> {
         let mut state = self.state.lock().await;
         if let Some((conn, _)) = &state.open {
-            if !conn.broken.load(Ordering::SeqCst) {
+            if !conn.broken.load(Ordering::SeqCst) && !conn.is_silent() {
                 return Ok(conn.clone());
             }
             state.open = None;
@@ -149,7 +174,7 @@ impl Link {
                 Ok(conn)
             }
             Err(e) => {
-                state.failed_at = Some((tokio::time::Instant::now(), e.to_string()));
+                state.failed_at = Some((Instant::now(), e.to_string()));
                 Err(self.unreachable(e))
             }
         }
@@ -186,7 +211,7 @@ impl Conn {
         let (to_writer, frames) = mpsc::channel(WRITE_QUEUE);
         let conn = Arc::new(Self {
             to_writer,
-            waiting: Mutex::default(),
+            waiting: Mutex::new(Waiting { calls: HashMap::new(), since: Instant::now() }),
             broken: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
         });
@@ -198,27 +223,26 @@ impl Conn {
                 result = write_frames(writer, frames) => log_end(result),
             }
             ours.broken.store(true, Ordering::SeqCst);
-            ours.waiting.lock().clear();
+            ours.waiting.lock().calls.clear();
         });
         (conn, AbortOnDropHandle::new(task))
+    }
+
+    fn is_silent(&self) -> bool {
+        let waiting = self.waiting.lock();
+        !waiting.calls.is_empty() && waiting.since.elapsed() > SILENT
     }
 
     async fn read_replies(&self, mut reader: ReadHalf<Stream>) -> io::Result<()> {
         while let Some(frame) = frame::read(&mut reader).await? {
             let Call { id, body } = frame.head::<Call<Reply>>()?;
-            let waiting = self.waiting.lock().remove(&id);
+            let waiting = self.waiting.lock().answered(id);
             if let Some(answer) = waiting {
                 // A caller that stopped waiting is no error.
                 let _ = answer.send(body);
             }
         }
         Ok(())
-    }
-}
-
-impl Drop for Conn {
-    fn drop(&mut self) {
-        self.waiting.get_mut().clear();
     }
 }
 

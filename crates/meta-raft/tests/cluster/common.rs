@@ -9,7 +9,7 @@ use meta_raft::{
     Seams, StartError, TcpNet, Timing, start,
 };
 use meta_raft::{CheckpointKind, Listener, Net};
-use meta_store::{RealDisk, WalOptions};
+use meta_store::{MemDisk, RealDisk, WalOptions};
 use meta_types::seams::{Clock, Rng};
 use meta_types::{Command, Outcome, PutRequest, RangeRequest};
 use tempfile::TempDir;
@@ -47,6 +47,7 @@ pub fn seams() -> Seams {
 /// One replica.
 pub struct Node {
     pub options: RaftOptions,
+    pub seams: Seams,
     pub handle: Option<RaftHandle>,
     port: Option<Box<dyn Listener>>,
 }
@@ -65,6 +66,13 @@ pub fn quick() -> Timing {
         election_max: Duration::from_millis(400),
         ..Timing::default()
     }
+}
+
+/// A disk in memory for one replica; checkpoints go through it too.
+pub fn on_mem_disk(node: &mut Node, disk: MemDisk) {
+    node.seams.disk = Arc::new(disk);
+    node.options.checkpoints.kind = CheckpointKind::Disk;
+    node.options.wal = WalOptions { segment_bytes: 64 * 1024, prewrite_bytes: 0, ..WalOptions::default() };
 }
 
 /// A log that is purged and checkpointed after a few entries.
@@ -112,7 +120,7 @@ impl Cluster {
                 wal: WalOptions::default(),
             };
             adjust(&mut options);
-            Node { options, handle: None, port: Some(port) }
+            Node { options, seams: seams(), handle: None, port: Some(port) }
         });
         Self { nodes: nodes.collect(), _dir: dir }
     }
@@ -188,7 +196,7 @@ impl Node {
             Some(port) => port,
             None => TcpNet.bind(&self.options.peer_addr).await.expect("its own port is free again"),
         };
-        let starting = start(self.options.clone(), seams(), port, hook);
+        let starting = start(self.options.clone(), self.seams.clone(), port, hook);
         let handle = tokio::time::timeout(SOON, starting).await.expect("it starts in time")?;
         self.handle = Some(handle);
         Ok(())
@@ -197,7 +205,7 @@ impl Node {
     /// A second process on the same directory.
     pub async fn try_start_beside(&self) -> Result<RaftHandle, StartError> {
         let port = TcpNet.bind("127.0.0.1:0").await.unwrap();
-        start(self.options.clone(), seams(), port, Arc::new(NoHook)).await
+        start(self.options.clone(), self.seams.clone(), port, Arc::new(NoHook)).await
     }
 
     /// Stops it.

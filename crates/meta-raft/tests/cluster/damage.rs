@@ -62,6 +62,14 @@ async fn all_checkpoints_are_damaged_and_a_peer_helps() {
     let broken = (cluster.leader().await + 1) % 3;
     cluster.nodes[broken].stop().await;
     write(cluster.at((broken + 1) % 3), "last", "v").await;
+    // What the peer gives is of a later term than any this replica has heard of.
+    let (leader, other) = (cluster.leader().await, 3 - broken - cluster.leader().await);
+    let successor = cluster.at(other).status().borrow().member_id;
+    let term = cluster.at(other).status().borrow().term;
+    cluster.at(leader).transfer_leader(successor).await;
+    wait_for(cluster.at(leader), |status| status.term > term && status.leader.is_some()).await;
+    let last = cluster.at(other).status().borrow().last_log;
+    write_until_purged(&cluster, other, last).await;
     generations(&cluster, broken).iter().for_each(|generation| damage(generation));
     cluster.nodes[broken].start().await;
     cluster.serving().await;

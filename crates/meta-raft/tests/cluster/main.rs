@@ -3,6 +3,7 @@
 mod catch_up;
 mod common;
 mod damage;
+mod disks;
 mod forming;
 mod leader_loss;
 mod reads;
