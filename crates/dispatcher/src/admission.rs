@@ -62,7 +62,8 @@ pub async fn admit_run(front: &Front, submission: Submission, hidden: bool) -> R
     drop_loser(front, private, &admitted).await;
     let admitted = admitted?;
     front.metrics.run(if admitted.new { "accepted" } else { "repeated" });
-    tracing::info!(trigger = %trigger, job = %admitted.job, new = admitted.new, "run accepted");
+    let node = &front.options.node_name;
+    tracing::info!(%trigger, job = %admitted.job, node, new = admitted.new, "run accepted");
     Ok(Accepted { trigger, admitted })
 }
 

@@ -40,7 +40,8 @@ pub async fn delete(
     let deadline = Instant::now() + wait;
     let (deleting, of) = (front.clone(), trigger.clone());
     let deleted = detached(async move { carry_delete(&deleting, &of).await }).await?;
-    tracing::info!(%trigger, job = %deleted.job, settled = deleted.settled, "run deleted");
+    let node = &front.options.node_name;
+    tracing::info!(%trigger, job = %deleted.job, node, settled = deleted.settled, "run deleted");
     if deleted.settled || killed(&front, &deleted.job, deadline).await? {
         return Ok(respond::empty(StatusCode::OK));
     }

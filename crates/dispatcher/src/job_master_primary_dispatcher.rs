@@ -6,7 +6,7 @@
 //! moment later. A job is placed again when its node is gone or did not claim it within [`CLAIM_WITHIN`], counted by
 //! this process's clock.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use meta_client::{Commit, Stored, commit};
 use meta_types::Revision;
@@ -55,43 +55,48 @@ impl JobMasterPrimaryDispatcher {
         }
     }
 
-    /// Jobs that are not over and that nobody owns, oldest first.
-    fn ownerless(&self, view: &View) -> Vec<(JobId, Stored<Job>)> {
-        let mut found: Vec<_> = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| !job.state.is_terminal())
-            .filter(|(key, _)| mod_revision(view, &JobOwnerKey::new(&key.job)) == 0)
-            .map(|(key, job)| (key.job.clone(), job.clone()))
-            .collect();
-        found.sort_by_key(|(_, job)| job.create_revision);
-        found
+    /// Notes which jobs are not over and have no owner, and picks those to look at now, oldest first.
+    fn due(&mut self, view: &View, slots: &Slots) -> Vec<(JobId, Stored<Job>)> {
+        let slots_changed = self.last_slots != *slots;
+        let mut before = std::mem::take(&mut self.seen);
+        let mut due = Vec::new();
+        for (JobKey { job: id }, job) in self.jobs.iter().filter(|(_, job)| !job.state.is_terminal()) {
+            if mod_revision(view, &JobOwnerKey::new(id)) != 0 {
+                continue;
+            }
+            let known = before.remove(id).filter(|seen| seen.mod_revision == job.mod_revision);
+            let fresh = || Seen { mod_revision: job.mod_revision, since: Instant::now(), settled: false };
+            let seen = known.unwrap_or_else(fresh);
+            self.seen.insert(id.clone(), seen);
+            if self.is_due(view, slots, slots_changed, id, job, &seen) {
+                due.push((id.clone(), job.clone()));
+            }
+        }
+        due.sort_by_key(|(_, job)| job.create_revision);
+        due
     }
 
-    /// Notes what is seen, and picks what is to be looked at now.
-    fn due(&mut self, view: &View, slots: &Slots) -> Vec<(JobId, Stored<Job>)> {
-        let now = Instant::now();
-        let mut due = self.ownerless(view);
-        let ids: HashSet<&JobId> = due.iter().map(|(id, _)| id).collect();
-        self.seen.retain(|id, _| ids.contains(id));
-        let slots_changed = self.last_slots != *slots;
-        let me = self.front.options.node_name.clone();
-        let (seen, run_owners) = (&mut self.seen, &self.run_owners);
-        due.retain(|(id, job)| {
-            let fresh = Seen { mod_revision: job.mod_revision, since: now, settled: false };
-            let seen = seen.entry(id.clone()).or_insert(fresh);
-            if seen.mod_revision != job.mod_revision {
-                *seen = fresh;
-            }
-            let age = now.duration_since(seen.since);
-            if job.placed.is_some() {
-                return age >= CLAIM_WITHIN || !is_alive(slots, job) || is_cancelled(view, id);
-            }
-            let driver = run_owners.get(&RunOwnerKey::new(&job.trigger));
-            let is_mine = driver.is_none_or(|owner| owner.node == me);
-            (is_mine || age >= STEP_IN_AFTER) && (!seen.settled || slots_changed || is_cancelled(view, id))
-        });
-        due
+    fn is_due(
+        &self,
+        view: &View,
+        slots: &Slots,
+        slots_changed: bool,
+        id: &JobId,
+        job: &Job,
+        seen: &Seen,
+    ) -> bool {
+        if is_cancelled(view, id) {
+            return true;
+        }
+        let age = seen.since.elapsed();
+        if job.placed.is_some() {
+            return age >= CLAIM_WITHIN || !is_alive(slots, job);
+        }
+        if seen.settled && !slots_changed {
+            return false;
+        }
+        let driver = self.run_owners.get(&RunOwnerKey::new(&job.trigger));
+        driver.is_none_or(|owner| owner.node == self.front.options.node_name) || age >= STEP_IN_AFTER
     }
 
     /// The boot to give up on, if the job has waited for its claim long enough.
@@ -130,13 +135,16 @@ impl JobMasterPrimaryDispatcher {
         let Commit::Done(revision) = commit(&*self.front.kv, plan.txn(), view.revision()).await? else {
             return Ok(0);
         };
+        let (trigger, me) = (&job.trigger, &self.front.options.node_name);
         match plan.answer(revision) {
             Driven::Placed(node) => {
-                tracing::info!(job = %id, node = node.node, attempt = job.attempt + 1, "job placed");
+                tracing::info!(%trigger, job = %id, node = node.node, attempt = job.attempt + 1, "job placed");
                 take(slots, job, &node);
             }
-            Driven::Waiting(why) => tracing::info!(job = %id, why, "job waits"),
-            Driven::Ended(state) => tracing::info!(job = %id, state = state.as_str(), "job ended"),
+            Driven::Waiting(why) => tracing::info!(%trigger, job = %id, node = me, why, "job waits"),
+            Driven::Ended(state) => {
+                tracing::info!(%trigger, job = %id, node = me, state = state.as_str(), "job ended");
+            }
             Driven::Settled => {}
         }
         Ok(1)

@@ -58,7 +58,7 @@ pub async fn run<R: Reconciler>(
                 tokio::time::sleep(PAUSE).await;
             }
         }
-        // Rounds over many records take long; they leave part of the time to requests.
-        tokio::time::sleep(started.elapsed().min(RECONCILE_EVERY)).await;
+        // Rounds over many records take long; they leave most of the time to requests.
+        tokio::time::sleep((started.elapsed() * 3).min(RECONCILE_EVERY)).await;
     }
 }

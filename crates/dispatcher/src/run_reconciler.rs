@@ -83,7 +83,8 @@ impl RunReconciler {
         let done = self.commit(view, plan).await?;
         if done == Done::Written {
             self.front.metrics.adopted.inc();
-            tracing::info!(%trigger, "run adopted");
+            let job = self.runs.get(&RunKey::new(&trigger)).map(|run| run.job.to_string());
+            tracing::info!(%trigger, job, node = session.me.node, "run adopted");
         }
         Ok(done.count())
     }
@@ -106,7 +107,7 @@ impl RunReconciler {
             Advance { trigger: trigger.clone(), epoch, run_retention, token_retention, now_ms: now_ms() };
         let done = self.commit(view, advance(view, &wish)).await?;
         if done == Done::Written && completes {
-            tracing::info!(%trigger, job = %run.job, "run completed");
+            tracing::info!(%trigger, job = %run.job, node = self.front.options.node_name, "run completed");
         }
         Ok(done)
     }
