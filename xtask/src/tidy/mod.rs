@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: taste that the compiler does not know.
 
 mod arrows;
+mod reasons;
 mod text;
 
 use anyhow::bail;
@@ -10,6 +11,7 @@ use crate::tools;
 /// Runs every rule and prints all that is broken.
 pub fn run() -> anyhow::Result<()> {
     let mut broken = arrows::check()?;
+    broken.extend(reasons::check()?);
     let files = files()?;
     broken.extend(text::check(&files)?);
     for line in &broken {

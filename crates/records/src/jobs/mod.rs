@@ -2,7 +2,7 @@
 //!
 //! * while `/job-owner/<job>` exists, only its holder writes `/job` state, guarded by the key's create revision: the
 //!   **epoch**. The key hangs on the node's lease, so a dead node's epoch ends by itself;
-//! * while it does not exist, dispatchers write under the guard "owner key absent": [`drive`] places the job, or ends
+//! * while it does not exist, dispatchers write under the guard "owner key absent": [`drive()`] places the job, or ends
 //!   it when it was cancelled or may not start again;
 //! * everybody else writes a wish: `/job-cancel/<job>`.
 //!
