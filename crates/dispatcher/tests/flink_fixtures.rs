@@ -16,6 +16,8 @@ use support::{Answer, Cluster};
 const DIFFERENT: &[(&str, u16, &str)] = &[
     ("run_b_flinkConfiguration_bad_value", 400, "refused before anything is stored"),
     ("run_two_executes_with_jobId", 200, "a run is one process"),
+    ("run_b_savepointPath_missing", 200, "only the job can read its savepoint"),
+    ("run_q_savepointPath_missing", 200, "only the job can read its savepoint"),
 ];
 
 /// Cases whose bodies are compared by status and headers only, and why.
