@@ -9,7 +9,7 @@ const CLIENTS: usize = 16;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_post_on_one_dispatcher_is_never_404_on_the_other() {
-    let world = JobCluster::start(3, 2, 1, |o| o.set("slots", "1"));
+    let world = JobCluster::start(3, 2, 1, |o| o.set("node.slots", "1"));
     let jar = world.upload().await;
     let (a, b) = (world.cluster.rest(0), world.cluster.rest(1));
     let busy = run_request(&jar, "busy", "Forever", &[]);

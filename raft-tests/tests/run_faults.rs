@@ -57,7 +57,7 @@ async fn a_killed_jobmaster_process_hands_its_job_over() {
     assert_eq!(rest.post("/run-async", &request).await.unwrap().0, 200);
     let job = job_of(&rest, "moves").await;
     job_reaches(&rest, &job, "RUNNING").await;
-    let owner = rest.get_ok("/run-async/moves").await["run"]["node"].as_str().expect("a node").to_owned();
+    let owner = rest.get_ok("/run-async/moves").await["run"]["job-node"].as_str().expect("a node").to_owned();
     let before = processes_of(&job);
     assert!(!before.is_empty(), "the job's processes are marked with its id");
     world.cluster.kill(&owner);
