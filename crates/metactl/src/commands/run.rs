@@ -1,6 +1,9 @@
 //! `metactl run`: asynchronous run operations.
 
-use std::{path::{Path, PathBuf}, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, Subcommand};
 use records::{
