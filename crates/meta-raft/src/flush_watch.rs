@@ -8,6 +8,7 @@ use std::time::Duration;
 use meta_types::seams::Clock;
 use tokio::sync::watch;
 
+use crate::leader::successor;
 use crate::log_store::FlushTimes;
 use crate::status::RaftStatus;
 use crate::types::Raft;
@@ -25,16 +26,13 @@ pub(crate) struct FlushWatch {
 impl FlushWatch {
     /// Runs until the replica stops.
     pub(crate) async fn run(mut self) {
-        // Another one each time: the first may be as slow.
-        let mut turn = 0;
         while self.status.wait_for(RaftStatus::is_leader).await.is_ok() {
             tokio::time::sleep(self.limit / 2).await;
             if !self.hangs() {
                 continue;
             }
-            let Some(to) = self.successor(turn) else { continue };
+            let Some(to) = successor(&self.raft) else { continue };
             tracing::warn!(to, limit = ?self.limit, "the log's disk hangs; handing leadership over");
-            turn += 1;
             if self.raft.trigger().transfer_leader(to).await.is_err() {
                 return;
             }
@@ -46,12 +44,5 @@ impl FlushWatch {
     fn hangs(&self) -> bool {
         let since = self.times.since_us.load(Ordering::Relaxed);
         since != 0 && self.clock.now().saturating_sub(Duration::from_micros(since)) > self.limit
-    }
-
-    fn successor(&self, turn: usize) -> Option<u64> {
-        let status = self.status.borrow();
-        let others = status.members.iter().filter(|m| m.voter && m.id != status.member_id);
-        let others: Vec<u64> = others.map(|m| m.id).collect();
-        (!others.is_empty()).then(|| others[turn % others.len()])
     }
 }

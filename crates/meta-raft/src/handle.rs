@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use crate::errors::{ProposeError, ReadError};
+use crate::leader::successor;
 use crate::lease_clock::LeaseClock;
 use crate::log_store::FlushTimes;
 use crate::node::Tasks;
@@ -103,6 +104,17 @@ impl RaftHandle {
     pub async fn transfer_leader(&self, to: u64) {
         // Refused only by a replica that has stopped.
         let _ = self.inner.raft.trigger().transfer_leader(to).await;
+    }
+
+    /// Hands leadership to the member that is closest behind, before a planned stop. True once another leads; false
+    /// if this replica did not lead, or nobody took over in time.
+    pub async fn hand_over(&self, timeout: Duration) -> bool {
+        let Some(to) = successor(&self.inner.raft) else { return false };
+        self.transfer_leader(to).await;
+        let mut status = self.status();
+        let me = status.borrow().member_id;
+        let taken = status.wait_for(|status| status.leader.is_some_and(|leader| leader != me));
+        matches!(tokio::time::timeout(timeout, taken).await, Ok(Ok(_)))
     }
 
     /// Stops: nothing is served, proposed or answered any more when this returns, and what was queued for the disk

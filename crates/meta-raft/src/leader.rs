@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
 use openraft::impls::ProgressResponder;
 use openraft::vote::RaftLeaderId;
@@ -61,6 +62,15 @@ impl LeaderDesk {
             Err(RaftError::Fatal(_)) => Err(ReadIndexFailed),
         }
     }
+}
+
+/// The voter to hand leadership to: the one that has most of this leader's log. None unless this replica leads.
+pub(crate) fn successor(raft: &Raft) -> Option<u64> {
+    let metrics = raft.metrics().borrow_watched().clone();
+    let matched = metrics.replication?;
+    let voters: Vec<u64> = metrics.membership_config.voter_ids().collect();
+    let others = matched.into_iter().filter(|(id, _)| *id != metrics.id && voters.contains(id));
+    others.max_by_key(|(_, matched)| *matched).map(|(id, _)| id)
 }
 
 /// This replica has stopped.

@@ -172,5 +172,10 @@ async fn leadership_is_handed_over_on_request() {
     cluster.at(leader).transfer_leader(to).await;
     wait_for(cluster.at(leader), |status| status.leader == Some(to)).await;
     write(cluster.at(leader), "k", "w").await;
+    let leader = cluster.leader().await;
+    assert!(cluster.at(leader).hand_over(SOON).await, "another leads before a planned stop");
+    assert!(!cluster.at(leader).hand_over(SOON).await, "it does not lead any more");
+    cluster.nodes[leader].stop().await;
+    write(cluster.at((leader + 1) % 3), "k", "x").await;
     cluster.stop().await;
 }
