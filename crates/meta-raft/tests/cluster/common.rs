@@ -14,6 +14,8 @@ use meta_types::seams::{Clock, Rng};
 use meta_types::{Command, Outcome, PutRequest, RangeRequest};
 use tempfile::TempDir;
 
+use crate::cut_net::CutNet;
+
 /// Bound of every wait.
 pub const SOON: Duration = Duration::from_secs(30);
 
@@ -206,6 +208,15 @@ impl Node {
     pub async fn try_start_beside(&self) -> Result<RaftHandle, StartError> {
         let port = TcpNet.bind("127.0.0.1:0").await.unwrap();
         start(self.options.clone(), self.seams.clone(), port, Arc::new(NoHook)).await
+    }
+
+    /// Puts it behind a network that can be cut. Before it starts.
+    pub async fn behind_cut_net(&mut self) -> CutNet {
+        let net = CutNet::new();
+        self.port = None;
+        self.port = Some(net.bind(&self.options.peer_addr).await.expect("its own port is free again"));
+        self.seams.net = Arc::new(net.clone());
+        net
     }
 
     /// Stops it.

@@ -2,8 +2,10 @@
 
 mod catch_up;
 mod common;
+mod cut_net;
 mod damage;
 mod disks;
 mod forming;
 mod leader_loss;
+mod partitions;
 mod reads;
