@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
 # Cuts the power under one replica, again and again, and asks whether what it acknowledged is still there.
 #
-#   raft-tests/powercut.sh one|member [--cycles 40] [--rig PATH]
+#   raft-tests/powercut.sh one|member [--cycles 40] [--debug] [--rig PATH]
 #
 # one: a cluster of one, its data on the file system that is cut. member: one of three; the other two run through.
-# Needs root, loop devices, xfsprogs and e2fsprogs (the rig says so), and release binaries (built here if missing).
+# Needs root, loop devices, xfsprogs and e2fsprogs (the rig says so), and binaries, built here if need be: optimized ones,
+# or with --debug the ones that tests use.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-one}; shift || true
-cycles=40 rig=raft-tests/powercut-rig.sh
+cycles=40 rig=raft-tests/powercut-rig.sh profile=release
 while [ $# -gt 0 ]; do case $1 in
+  --debug) profile=debug; shift; continue;;
   --cycles) cycles=$2;; --rig) rig=$2;; *) echo "powercut.sh: unknown option $1" >&2; exit 2;; esac; shift 2; done
-cargo build --quiet --release --bin metastored --bin powercut_load
-bin=$(realpath "${CARGO_TARGET_DIR:-target}")/release
+flags=()
+[ "$profile" = debug ] || flags=(--release)
+cargo build --quiet "${flags[@]}" --bin metastored --bin powercut_load
+bin=$(realpath "${CARGO_TARGET_DIR:-target}")/$profile
 work=$(mktemp -d)
 others=()
 cleanup() { for pid in "${others[@]}"; do kill "$pid" 2>/dev/null || true; done; rm -rf "$work"; }

@@ -100,8 +100,9 @@ async fn write_for_ever(kv: Arc<EtcdKv>, ack: &str, acknowledged: BTreeMap<Strin
                     ..PutRequest::default()
                 };
                 kv.put(put).await?;
-                let mut file = file.lock().expect("no writer panics");
-                writeln!(file, "{slot} {counter}")?;
+                // One write a line: the kill must not leave half of one.
+                let line = format!("{slot} {counter}\n");
+                file.lock().expect("no writer panics").write_all(line.as_bytes())?;
             }
             anyhow::Ok(())
         });
