@@ -13,13 +13,13 @@ use meta_types::Revision;
 use records::jobs::{Drive, Driven, NodeSlots, count_slots, drive_among};
 use records::keys::{JobCancelKey, JobKey, JobOwnerKey, RunOwnerKey};
 use records::record::{Job, NodeRef};
-use records::{JobId, View};
+use records::{JobId, Parsed, View, mod_revision};
 use tokio::time::Instant;
 
 use crate::api_error::ApiError;
 use crate::front::{Front, now_ms};
 use crate::limits::{CLAIM_WITHIN, STEP_IN_AFTER};
-use crate::parsed::{Parsed, mod_revision};
+
 use crate::reconcile::Reconciler;
 
 type Slots = BTreeMap<NodeRef, NodeSlots>;

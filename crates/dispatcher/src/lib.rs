@@ -25,7 +25,6 @@ pub mod mirror;
 pub mod node_client;
 pub mod options;
 pub mod package_reconciler;
-pub mod parsed;
 pub mod receive;
 pub mod reconcile;
 pub mod request;

@@ -10,11 +10,11 @@ use meta_types::Revision;
 use records::keys::{JobKey, JobOwnerKey, RunKey, RunOwnerKey};
 use records::record::{Phase, Run};
 use records::runs::{Advance, adopt, advance, would_complete};
-use records::{Plan, Refusal, TriggerId, View};
+use records::{Parsed, Plan, Refusal, TriggerId, View, mod_revision};
 
 use crate::api_error::ApiError;
 use crate::front::{Front, now_ms};
-use crate::parsed::{Parsed, mod_revision};
+
 use crate::reconcile::Reconciler;
 use crate::session::Session;
 

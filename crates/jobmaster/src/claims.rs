@@ -1,11 +1,13 @@
 //! Claims jobs that are placed on this node and starts their JobMasters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use records::jobs::{claim, claimable};
+use meta_types::Revision;
+use records::jobs::{claim, is_claimable};
 use records::keys::{JobKey, JobOwnerKey};
-use records::{Failure, JobId, Scope, View, carry_out};
+use records::record::NodeRef;
+use records::{Changes, Failure, JobId, Scope, View, carry_out, mod_revision};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -21,12 +23,68 @@ pub struct Claims<'a> {
     /// Tasks by their id.
     running: HashMap<tokio::task::Id, JobId>,
     masters: JoinSet<()>,
+    here: Here,
+}
+
+/// Which jobs concern this node, kept up to date with what changed alone: very many others may wait.
+#[derive(Default)]
+struct Here {
+    jobs: Changes<JobKey>,
+    owners: Changes<JobOwnerKey>,
+    /// Placed here and not over, oldest first.
+    placed: BTreeSet<(Revision, JobId)>,
+    age: HashMap<JobId, Revision>,
+    /// Epochs of the jobs that this boot owns.
+    owned: HashMap<JobId, Revision>,
+    /// Jobs that somebody owns.
+    taken: HashSet<JobId>,
+    /// Jobs whose claim was refused, until they change or slots become free.
+    refused: HashSet<JobId>,
+}
+
+impl Here {
+    /// Takes over what changed since the last view; answers how many records that was.
+    fn update(&mut self, view: &View, me: &NodeRef) -> usize {
+        let mut looked_at = 0;
+        for (JobKey { job }, record) in self.jobs.since(view) {
+            looked_at += 1;
+            self.refused.remove(&job);
+            if let Some(age) = self.age.remove(&job) {
+                self.placed.remove(&(age, job.clone()));
+            }
+            if let Some(record) = record.filter(|record| is_claimable(record, me)) {
+                self.age.insert(job.clone(), record.create_revision);
+                self.placed.insert((record.create_revision, job));
+            }
+        }
+        for (JobOwnerKey { job }, owner) in self.owners.since(view) {
+            looked_at += 1;
+            if self.owned.remove(&job).is_some() {
+                self.refused.clear();
+            }
+            let Some(owner) = owner else {
+                self.taken.remove(&job);
+                continue;
+            };
+            if owner.node == me.node && owner.incarnation == me.incarnation {
+                self.owned.insert(job.clone(), owner.create_revision);
+            }
+            self.taken.insert(job);
+        }
+        looked_at
+    }
+
+    /// Placed here, owned by nobody, not refused as it is, oldest first.
+    fn claimable(&self) -> Vec<JobId> {
+        let open = |job: &JobId| !self.taken.contains(job) && !self.refused.contains(job);
+        self.placed.iter().filter(|(_, job)| open(job)).map(|(_, job)| job.clone()).collect()
+    }
 }
 
 impl<'a> Claims<'a> {
     /// Nothing is claimed yet.
     pub fn new(host: &'a Arc<Host>, tenure: &'a Tenure) -> Self {
-        Self { host, tenure, running: HashMap::new(), masters: JoinSet::new() }
+        Self { host, tenure, running: HashMap::new(), masters: JoinSet::new(), here: Here::default() }
     }
 
     /// Returns when the last JobMaster let go of its job, after the tenure was lost or the process stops.
@@ -64,8 +122,9 @@ impl<'a> Claims<'a> {
                         }
                     };
                     self.running.remove(&id);
+                    self.here.refused.clear();
                 }
-                () = sleep(pause) => {}
+                () = sleep(pause) => self.here.refused.clear(),
             }
         }
     }
@@ -77,31 +136,39 @@ impl<'a> Claims<'a> {
     /// True if something is to be tried again soon.
     async fn look(&mut self, view: &View) -> bool {
         let me = &self.tenure.session.me;
+        self.here.update(view, me);
         // A claim whose answer was lost: the epoch is known from the record.
-        for (key, owner) in view.all::<JobOwnerKey>().unwrap_or_default() {
-            let ours = owner.node == me.node && owner.incarnation == me.incarnation;
-            if ours && !self.is_running(&key.job) {
-                self.start(key.job, owner.create_revision);
-            }
+        let lost: Vec<(JobId, Revision)> = self
+            .here
+            .owned
+            .iter()
+            .filter(|(job, _)| !self.is_running(job))
+            .map(|(job, epoch)| (job.clone(), *epoch))
+            .collect();
+        for (job, epoch) in lost {
+            self.start(job, epoch);
         }
-        let mut again = false;
-        for (job, _) in claimable(view, me).unwrap_or_default() {
+        for job in self.here.claimable() {
             if self.is_running(&job) {
                 continue;
             }
             let lease = self.tenure.session.lease;
-            let claimed =
-                carry_out(&*self.host.kv, &Scope::jobs(), |view| claim(view, &job, me, lease)).await;
+            let scope = Scope::claim(&job, self.running.values());
+            let claimed = carry_out(&*self.host.kv, &scope, |view| claim(view, &job, me, lease)).await;
             match claimed {
                 Ok(done) => self.start(job, done.answer),
-                Err(Failure::Refused(refusal)) => tracing::debug!(%job, %refusal, "not claimed"),
+                Err(Failure::Refused(refusal)) => {
+                    tracing::debug!(%job, %refusal, "not claimed");
+                    self.here.refused.insert(job);
+                }
                 Err(error) => {
                     tracing::warn!(%job, %error, "not claimed; trying again");
-                    again = true;
+                    // It may be owned already and take slots: no other before this is known.
+                    return true;
                 }
             }
         }
-        again
+        false
     }
 
     fn start(&mut self, id: JobId, epoch: i64) {
@@ -114,15 +181,14 @@ impl<'a> Claims<'a> {
     /// Output of jobs whose records are gone goes too.
     async fn prune(&self, view: &View) {
         let jobs = self.host.jobs_dir.clone();
-        let known: Vec<JobId> =
-            view.all::<JobKey>().unwrap_or_default().into_iter().map(|(key, _)| key.job).collect();
+        let view = view.clone();
         let running: Vec<JobId> = self.running.values().cloned().collect();
         blocking(move || {
             for entry in std::fs::read_dir(jobs).into_iter().flatten().flatten() {
                 let Some(job) = entry.file_name().to_str().and_then(|n| n.parse::<JobId>().ok()) else {
                     continue;
                 };
-                if known.contains(&job) || running.contains(&job) {
+                if mod_revision(&view, &JobKey::new(&job)) != 0 || running.contains(&job) {
                     continue;
                 }
                 if let Err(error) = std::fs::remove_dir_all(entry.path()) {
@@ -131,5 +197,137 @@ impl<'a> Claims<'a> {
             }
         })
         .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use bytes::Bytes;
+    use meta_client::{Snapshot, TypedKey, record::to_bytes};
+    use meta_types::{Event, EventKind, KeyRange, KeyValue};
+    use records::jobs::claimable;
+    use records::record::{Job, JobOwner, JobSpec, JobState, PackageRef, Placed, RestartStrategy};
+    use records::{TriggerId, UnitId};
+
+    use super::*;
+
+    const WAITING: usize = 5_000;
+
+    fn me() -> NodeRef {
+        NodeRef { node: "n1".into(), incarnation: 7 }
+    }
+
+    fn id(number: usize) -> JobId {
+        JobId::from_random(number as u128)
+    }
+
+    fn job(placed: bool) -> Bytes {
+        let program = PackageRef { unit: UnitId::new("p", "1.0.0").unwrap(), op: "op".into() };
+        let spec = JobSpec {
+            name: "Main".into(),
+            program,
+            jar_file: "a.jar".into(),
+            class_path: Vec::new(),
+            entry_class: Some("Main".into()),
+            args: Vec::new(),
+            parallelism: 1,
+            savepoint_path: None,
+            restore_mode: None,
+            allow_non_restored_state: false,
+            configuration: Default::default(),
+            restart: RestartStrategy::None,
+        };
+        to_bytes(&Job {
+            spec,
+            trigger: TriggerId::from_random(1),
+            state: JobState::Initializing,
+            attempt: 0,
+            attempts: Vec::new(),
+            placed: placed.then(|| Placed { node: "n1".into(), incarnation: 7, at_ms: 0 }),
+            waiting: None,
+            created_at_ms: None,
+            exit: None,
+            admitted_at_ms: 0,
+            ended_at_ms: None,
+            extra: Default::default(),
+        })
+    }
+
+    fn put(key: &impl TypedKey, value: Bytes, revision: i64) -> Event {
+        let kv = KeyValue {
+            key: key.encode().into(),
+            value,
+            create_revision: revision,
+            mod_revision: revision,
+            version: 1,
+            lease: 0,
+        };
+        Event { kind: EventKind::Put, kv: Arc::new(kv), prev: None }
+    }
+
+    fn many_waiting() -> Snapshot {
+        let mut snapshot = Snapshot::new(0, vec![KeyRange::prefix("/")], []);
+        let jobs = (0..WAITING).map(|n| put(&JobKey::new(&id(n)), job(false), n as i64 + 1));
+        snapshot.advance(WAITING as i64, &jobs.collect::<Vec<_>>());
+        snapshot
+    }
+
+    #[test]
+    fn what_is_placed_here_is_found_and_left_again() {
+        let mut snapshot = many_waiting();
+        let mut here = Here::default();
+        assert_eq!(here.update(&snapshot.clone().into(), &me()), WAITING);
+        assert!(here.claimable().is_empty());
+        let revision = WAITING as i64 + 1;
+        snapshot.advance(revision, &[put(&JobKey::new(&id(3)), job(true), revision)]);
+        assert_eq!(here.update(&snapshot.clone().into(), &me()), 1);
+        assert_eq!(here.claimable(), [id(3)]);
+        // Refused: not tried again until something changes.
+        here.refused.insert(id(3));
+        assert!(here.claimable().is_empty());
+        snapshot.advance(revision + 1, &[put(&JobKey::new(&id(3)), job(true), revision + 1)]);
+        here.update(&snapshot.clone().into(), &me());
+        assert_eq!(here.claimable(), [id(3)]);
+        // A claim whose answer was lost shows as owned; the end of it frees what was refused for want of slots.
+        let owner = to_bytes(&JobOwner { node: "n1".into(), incarnation: 7, extra: Default::default() });
+        let owned = put(&JobOwnerKey::new(&id(3)), owner, revision + 2);
+        snapshot.advance(revision + 2, std::slice::from_ref(&owned));
+        here.update(&snapshot.clone().into(), &me());
+        assert_eq!(here.owned.get(&id(3)), Some(&(revision + 2)));
+        assert!(here.claimable().is_empty());
+        here.refused.insert(id(9));
+        let gone = KeyValue { mod_revision: revision + 3, ..(*owned.kv).clone() };
+        snapshot.advance(revision + 3, &[Event { kind: EventKind::Delete, kv: Arc::new(gone), prev: None }]);
+        here.update(&snapshot.into(), &me());
+        assert!(here.refused.is_empty() && here.owned.is_empty());
+    }
+
+    /// What a change costs beside thousands of jobs that wait: as many records are looked at as changed.
+    #[test]
+    fn a_change_costs_no_look_at_the_jobs_that_wait() {
+        let mut snapshot = many_waiting();
+        let mut here = Here::default();
+        here.update(&snapshot.clone().into(), &me());
+        let (rounds, mut spent) = (100, std::time::Duration::ZERO);
+        for n in 0..rounds {
+            let revision = (WAITING + n + 1) as i64;
+            let event = put(&JobKey::new(&id(WAITING + n)), job(false), revision);
+            let started = Instant::now();
+            snapshot.advance(revision, &[event]);
+            let view = View::from(snapshot.clone());
+            assert_eq!(here.update(&view, &me()), 1);
+            assert!(here.claimable().is_empty());
+            spent += started.elapsed();
+        }
+        let started = Instant::now();
+        let everything: Snapshot = Snapshot::new(0, vec![KeyRange::prefix("/")], snapshot.iter().cloned());
+        assert!(claimable(&View::from(everything), &me()).unwrap().is_empty());
+        println!(
+            "{WAITING} jobs wait: {:?} a change; a copy and a look at all of them takes {:?}",
+            spent / rounds as u32,
+            started.elapsed()
+        );
     }
 }

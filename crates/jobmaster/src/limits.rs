@@ -38,3 +38,5 @@ pub const UNDO_WAIT: Duration = Duration::from_secs(5);
 pub const LAST_WRITES: Duration = Duration::from_secs(3);
 /// Longest time a stopping node gives its jobs to end by themselves.
 pub const STOP_GRACE: Duration = Duration::from_secs(3);
+/// Changes of the records within so long make one view.
+pub const COALESCE: Duration = Duration::from_millis(5);

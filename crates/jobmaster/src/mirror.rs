@@ -1,19 +1,17 @@
 //! A copy of the records a node looks at, kept up to date by one watch. It is behind the store by a moment: what is
 //! decided on it is guarded by transactions, what must not be missed is read from the store.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
-use meta_client::{Kv, KvError, Snapshot, WatchBatch, WatchRequest};
-use meta_types::{EventKind, KeyRange, KeyValue, Revision};
+use meta_client::{Kv, KvError, Snapshot, WatchRequest};
+use meta_types::KeyRange;
 use process_kit::{Readiness, Shutdown};
 use records::keys::{CopyKey, PinKey, UnitKey};
 use records::{Scope, View};
 use tokio::sync::watch;
 
-use crate::limits::STORE_RETRY;
+use crate::limits::{COALESCE, STORE_RETRY};
 
 /// What is watched: one range, so that one watch sees everything in one order. Others' keys that lie in between are
 /// passed over.
@@ -24,12 +22,6 @@ fn watched() -> KeyRange {
 /// What is kept: never the manifests, which are large and read when they are needed.
 fn kept() -> Scope {
     Scope::jobs().and_all::<UnitKey>().and_all::<CopyKey>().and_all::<PinKey>()
-}
-
-struct Mirror {
-    covers: Vec<KeyRange>,
-    kvs: BTreeMap<Bytes, Arc<KeyValue>>,
-    revision: Revision,
 }
 
 /// Keeps `views` up to date until the end. The first view is at revision 0 and covers nothing.
@@ -49,41 +41,21 @@ pub async fn run(kv: Arc<dyn Kv>, views: watch::Sender<View>, readiness: Readine
 }
 
 async fn follow(kv: &dyn Kv, views: &watch::Sender<View>, readiness: &Readiness) -> Result<(), KvError> {
-    let read = View::load(kv, kept()).await?;
-    let snapshot = read.snapshot();
-    let kvs = snapshot.iter().map(|kv| (kv.key.clone(), kv.clone())).collect();
-    let mut mirror = Mirror { covers: snapshot.covers().to_vec(), kvs, revision: read.revision() };
-    let start_revision = mirror.revision + 1;
+    let mut mirror = Snapshot::load(kv, kept().ranges().to_vec()).await?;
+    let start_revision = mirror.revision() + 1;
     let mut watcher = kv.watch(WatchRequest { range: watched(), start_revision, prev_kv: false }).await?;
     readiness.ready("store");
-    mirror.publish(views);
+    views.send_replace(View::from(mirror.clone()));
     while let Some(batch) = watcher.batches.next().await {
-        mirror.apply(batch?);
-        // What is there already belongs to the same look: a burst makes one view.
+        let batch = batch?;
+        mirror.advance(batch.revision, &batch.events);
+        // A burst makes one view: every part of the node is woken by each.
+        tokio::time::sleep(COALESCE).await;
         while let Some(Some(batch)) = watcher.batches.next().now_or_never() {
-            mirror.apply(batch?);
+            let batch = batch?;
+            mirror.advance(batch.revision, &batch.events);
         }
-        mirror.publish(views);
+        views.send_replace(View::from(mirror.clone()));
     }
     Ok(())
-}
-
-impl Mirror {
-    fn apply(&mut self, batch: WatchBatch) {
-        for event in batch.events {
-            if !self.covers.iter().any(|range| range.contains(&event.kv.key)) {
-                continue;
-            }
-            match event.kind {
-                EventKind::Put => self.kvs.insert(event.kv.key.clone(), event.kv),
-                EventKind::Delete => self.kvs.remove(&event.kv.key),
-            };
-        }
-        self.revision = self.revision.max(batch.revision);
-    }
-
-    fn publish(&self, views: &watch::Sender<View>) {
-        let snapshot = Snapshot::new(self.revision, self.covers.clone(), self.kvs.values().cloned());
-        views.send_replace(View::from(snapshot));
-    }
 }

@@ -8,6 +8,7 @@ pub mod kv;
 pub mod lease;
 pub mod mem;
 pub mod mirror;
+mod pieces;
 pub mod record;
 pub mod snapshot;
 #[cfg(any(test, feature = "testing"))]

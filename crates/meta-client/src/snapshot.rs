@@ -1,20 +1,18 @@
 //! A consistent piece of the store at one revision, cheap to clone: what planners look at.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use meta_types::{KeyRange, KeyValue, Op, OpReply, RangeRequest, Revision, Txn};
+use meta_types::{Event, EventKind, KeyRange, KeyValue, Op, OpReply, RangeRequest, Revision, Txn};
 
 use crate::kv::{Kv, KvError};
+use crate::pieces::Pieces;
 
 /// The keys of some ranges, all as of one revision.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     revision: Revision,
     covers: Arc<Vec<KeyRange>>,
-    keys: Arc<BTreeMap<Bytes, Arc<KeyValue>>>,
+    keys: Pieces,
 }
 
 impl Snapshot {
@@ -24,8 +22,7 @@ impl Snapshot {
         covers: Vec<KeyRange>,
         kvs: impl IntoIterator<Item = Arc<KeyValue>>,
     ) -> Self {
-        let keys = kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect();
-        Self { revision, covers: Arc::new(covers), keys: Arc::new(keys) }
+        Self { revision, covers: Arc::new(covers), keys: kvs.into_iter().collect() }
     }
 
     /// Reads the ranges at one revision, linearizably.
@@ -73,28 +70,34 @@ impl Snapshot {
 
     /// Every key with the prefix, ascending.
     pub fn scan<'a>(&'a self, prefix: &'a [u8]) -> impl Iterator<Item = &'a Arc<KeyValue>> + 'a {
-        self.keys
-            .range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded))
-            .take_while(move |(key, _)| key.starts_with(prefix))
-            .map(|(_, kv)| kv)
+        self.keys.from(prefix).take_while(move |kv| kv.key.starts_with(prefix))
     }
 
     /// Every key, ascending.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<KeyValue>> {
-        self.keys.values()
+        self.keys.iter()
     }
 
-    /// Moves on to `revision`; copies the map only if another clone is still looked at.
-    pub(crate) fn advance(&mut self, revision: Revision, events: &[meta_types::Event]) {
-        let keys = Arc::make_mut(&mut self.keys);
+    /// What is another than in an earlier snapshot, among the keys with the prefix: what was there, what is there
+    /// now. Costs as much as what changed, if this one was made from that one by [`Snapshot::advance`].
+    pub fn differences<'a>(
+        &'a self,
+        before: &'a Self,
+        prefix: &[u8],
+    ) -> Vec<(Option<&'a Arc<KeyValue>>, Option<&'a Arc<KeyValue>>)> {
+        self.keys.differences(&before.keys, prefix)
+    }
+
+    /// Moves on to `revision`. Clones stay as they are and share what did not change.
+    pub fn advance(&mut self, revision: Revision, events: &[Event]) {
         for event in events.iter().filter(|event| event.kv.mod_revision > self.revision) {
-            if !self.covers.iter().any(|range| range.contains(&event.kv.key)) {
+            if !self.covers_key(&event.kv.key) {
                 continue;
             }
             match event.kind {
-                meta_types::EventKind::Put => keys.insert(event.kv.key.clone(), Arc::clone(&event.kv)),
-                meta_types::EventKind::Delete => keys.remove(&event.kv.key),
-            };
+                EventKind::Put => self.keys.insert(Arc::clone(&event.kv)),
+                EventKind::Delete => self.keys.remove(&event.kv.key),
+            }
         }
         self.revision = self.revision.max(revision);
     }

@@ -11,6 +11,7 @@ pub mod keys;
 pub mod names;
 pub mod nodes;
 pub mod packages;
+pub mod parsed;
 pub mod plan;
 pub mod record;
 pub mod refusal;
@@ -19,6 +20,7 @@ pub mod view;
 
 pub use invariants::{Violation, invariants, step_violations};
 pub use names::{JobId, TriggerId, UnitId};
+pub use parsed::{Changes, Parsed, mod_revision};
 pub use plan::{Carried, Failure, Plan, Steps, carry_out};
 pub use refusal::{Class, Refusal};
 pub use view::{Scope, View};

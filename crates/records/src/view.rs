@@ -166,6 +166,13 @@ impl Scope {
         })
     }
 
+    /// What [`crate::jobs::claim`] looks at: the job, every owner, the jobs that the claiming node owns already.
+    /// Not the jobs of others: there may be very many that wait.
+    pub fn claim<'a>(job: &JobId, owned: impl Iterator<Item = &'a JobId>) -> Self {
+        let scope = Self::nodes().and_job(job).and_all::<JobOwnerKey>();
+        owned.fold(scope, |scope, owned| scope.and_key(&JobKey::new(owned)))
+    }
+
     /// Also the live nodes and drains.
     pub fn and_nodes(mut self) -> Self {
         self.ranges.extend(Self::nodes().ranges);

@@ -4,7 +4,6 @@
 use meta_client::Stored;
 use meta_types::{LeaseId, Revision};
 
-use super::free_slots;
 use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeKey};
 use crate::names::JobId;
 use crate::nodes;
@@ -20,8 +19,14 @@ pub fn claimable(view: &View, me: &NodeRef) -> Result<Vec<(JobId, Stored<Job>)>,
     Ok(jobs)
 }
 
-/// Claims a job; answers the epoch. A node claims one job at a time, so that its own slots are not promised twice.
-/// Scope: [`crate::Scope::jobs`].
+/// True if this boot may try to claim the job: it is placed here and not over.
+pub fn is_claimable(job: &Job, me: &NodeRef) -> bool {
+    !job.state.is_terminal() && is_placed_on(job, me)
+}
+
+/// Claims a job; answers the epoch. A node claims one job at a time, so that its own slots are not promised twice;
+/// what is placed on it and not claimed takes none of them, so two jobs that were placed on the same slot do not
+/// wait for each other. Scope: [`crate::Scope::claim`] with every job the node owns.
 pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<Plan<Revision>, Refusal> {
     let key = JobKey::new(job);
     let owner_key = JobOwnerKey::new(job);
@@ -45,7 +50,7 @@ pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<P
     if view.get(&cancel)?.is_some() {
         return Err(Refusal::wrong_state(format!("job {job} is being cancelled")));
     }
-    let free = free_slots(view, Some(job))?.get(me).map_or(0, |slots| slots.free);
+    let free = own_free_slots(view, me)?;
     if free < i64::from(found.spec.parallelism) {
         return Err(Refusal::new(
             Class::NotYet,
@@ -60,6 +65,21 @@ pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<P
         .stands(&NodeKey::new(&me.node), me.incarnation)
         .put_leased(&owner_key, &record, lease)
         .answer_at(|epoch| epoch))
+}
+
+/// What a boot offers minus what it owns.
+fn own_free_slots(view: &View, me: &NodeRef) -> Result<i64, Refusal> {
+    let node = view.get(&NodeKey::new(&me.node))?.filter(|node| node.create_revision == me.incarnation);
+    let mut free = node.map_or(0, |node| i64::from(node.slots));
+    for (key, owner) in view.all::<JobOwnerKey>()? {
+        if owner.node != me.node || owner.incarnation != me.incarnation {
+            continue;
+        }
+        if let Some(job) = view.get(&JobKey { job: key.job })?.filter(|job| !job.state.is_terminal()) {
+            free -= i64::from(job.spec.parallelism);
+        }
+    }
+    Ok(free)
 }
 
 fn is_placed_on(job: &Job, me: &NodeRef) -> bool {

@@ -23,7 +23,7 @@ mod terminal;
 
 pub(crate) use cancel::cancel_live;
 pub use cancel::{Cancel, CancelAnswer, request_cancel};
-pub use claim::{claim, claimable};
+pub use claim::{claim, claimable, is_claimable};
 pub use drive::{Drive, Driven, drive, drive_among, ownerless};
 pub use list::{JobView, job, jobs};
 pub use owner::{Ending, cancelling, created, ended, release, start_attempt};
