@@ -193,7 +193,7 @@ mod tests {
                 pieces.remove(&Bytes::from(key.clone()));
                 model.remove(key.as_bytes());
             }
-            if next(&mut seed) % 40 != 0 {
+            if !next(&mut seed).is_multiple_of(40) {
                 continue;
             }
             for prefix in ["", "/a/", "/b/", "/b/1", "/c/", "/d"] {

@@ -15,6 +15,9 @@ pub struct Snapshot {
     keys: Pieces,
 }
 
+/// A key before and after: absent on one side if it came or went.
+pub type Change<'a> = (Option<&'a Arc<KeyValue>>, Option<&'a Arc<KeyValue>>);
+
 impl Snapshot {
     /// Makes a snapshot from what was read.
     pub fn new(
@@ -80,11 +83,7 @@ impl Snapshot {
 
     /// What is another than in an earlier snapshot, among the keys with the prefix: what was there, what is there
     /// now. Costs as much as what changed, if this one was made from that one by [`Snapshot::advance`].
-    pub fn differences<'a>(
-        &'a self,
-        before: &'a Self,
-        prefix: &[u8],
-    ) -> Vec<(Option<&'a Arc<KeyValue>>, Option<&'a Arc<KeyValue>>)> {
+    pub fn differences<'a>(&'a self, before: &'a Self, prefix: &[u8]) -> Vec<Change<'a>> {
         self.keys.differences(&before.keys, prefix)
     }
 
