@@ -6,14 +6,14 @@
 //! moment later. A job is placed again when its node is gone or did not claim it within [`CLAIM_WITHIN`], counted by
 //! this process's clock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use meta_client::{Commit, Stored, commit};
 use meta_types::Revision;
 use records::jobs::{Drive, Driven, NodeSlots, count_slots, drive_among};
 use records::keys::{JobCancelKey, JobKey, JobOwnerKey, RunOwnerKey};
 use records::record::{Job, NodeRef};
-use records::{JobId, Parsed, View, mod_revision};
+use records::{Changes, JobId, Parsed, View, mod_revision};
 use tokio::time::Instant;
 
 use crate::api_error::ApiError;
@@ -28,19 +28,26 @@ type Slots = BTreeMap<NodeRef, NodeSlots>;
 pub struct JobMasterPrimaryDispatcher {
     front: Front,
     jobs: Parsed<JobKey>,
+    owners: Changes<JobOwnerKey>,
+    cancels: Changes<JobCancelKey>,
     run_owners: Parsed<RunOwnerKey>,
+    /// Jobs that take slots: not over, and owned or placed.
+    taking: HashSet<JobId>,
     /// Since when this process sees a job, without an owner, as it is now.
     seen: HashMap<JobId, Seen>,
-    /// The free slots that the last look at each waiting job was made with.
+    /// Of those the ones to look at, oldest first.
+    open: BTreeSet<(Revision, JobId)>,
+    /// And those with which there is nothing to do until they or the free slots change, however many they are.
+    settled: BTreeSet<(Revision, JobId)>,
+    /// The free slots that the last look was made with.
     last_slots: Slots,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     mod_revision: Revision,
+    create_revision: Revision,
     since: Instant,
-    /// There was nothing to do with it, and there is not until the job or the free slots change.
-    settled: bool,
 }
 
 impl JobMasterPrimaryDispatcher {
@@ -49,51 +56,100 @@ impl JobMasterPrimaryDispatcher {
         Self {
             front,
             jobs: Parsed::default(),
+            owners: Changes::default(),
+            cancels: Changes::default(),
             run_owners: Parsed::default(),
+            taking: HashSet::new(),
             seen: HashMap::new(),
+            open: BTreeSet::new(),
+            settled: BTreeSet::new(),
             last_slots: Slots::new(),
         }
     }
 
-    /// Notes which jobs are not over and have no owner, and picks those to look at now, oldest first.
-    fn due(&mut self, view: &View, slots: &Slots) -> Vec<(JobId, Stored<Job>)> {
-        let slots_changed = self.last_slots != *slots;
-        let mut before = std::mem::take(&mut self.seen);
-        let mut due = Vec::new();
-        for (JobKey { job: id }, job) in self.jobs.iter().filter(|(_, job)| !job.state.is_terminal()) {
-            if mod_revision(view, &JobOwnerKey::new(id)) != 0 {
-                continue;
-            }
-            let known = before.remove(id).filter(|seen| seen.mod_revision == job.mod_revision);
-            let fresh = || Seen { mod_revision: job.mod_revision, since: Instant::now(), settled: false };
-            let seen = known.unwrap_or_else(fresh);
-            self.seen.insert(id.clone(), seen);
-            if self.is_due(view, slots, slots_changed, id, job, &seen) {
-                due.push((id.clone(), job.clone()));
-            }
+    /// Takes over what changed since the last view.
+    fn note(&mut self, view: &View) {
+        self.run_owners.update(view);
+        let jobs = self.jobs.update(view).into_iter().map(|key| key.job);
+        let owners = self.owners.keys_since(view).into_iter().map(|(key, _)| key.job);
+        let cancels = self.cancels.keys_since(view).into_iter().map(|(key, _)| key.job);
+        let changed: BTreeSet<JobId> = jobs.chain(owners).chain(cancels).collect();
+        for id in changed {
+            self.note_job(view, id);
         }
-        due.sort_by_key(|(_, job)| job.create_revision);
-        due
     }
 
-    fn is_due(
-        &self,
-        view: &View,
-        slots: &Slots,
-        slots_changed: bool,
-        id: &JobId,
-        job: &Job,
-        seen: &Seen,
-    ) -> bool {
+    fn note_job(&mut self, view: &View, id: JobId) {
+        let before = self.seen.remove(&id);
+        if let Some(before) = before {
+            let at = (before.create_revision, id.clone());
+            self.open.remove(&at);
+            self.settled.remove(&at);
+        }
+        self.taking.remove(&id);
+        let job = self.jobs.get(&JobKey::new(&id)).filter(|job| !job.state.is_terminal());
+        let Some(job) = job else { return };
+        let is_owned = mod_revision(view, &JobOwnerKey::new(&id)) != 0;
+        if is_owned || job.placed.is_some() {
+            self.taking.insert(id.clone());
+        }
+        if is_owned {
+            return;
+        }
+        let (mod_revision, create_revision) = (job.mod_revision, job.create_revision);
+        let known = before.filter(|seen| seen.mod_revision == mod_revision);
+        let since = known.map_or_else(Instant::now, |seen| seen.since);
+        self.open.insert((create_revision, id.clone()));
+        self.seen.insert(id, Seen { mod_revision, create_revision, since });
+    }
+
+    /// The free slots changed: of the jobs that wait, as many of the oldest as could be placed are looked at, or all
+    /// if it is a change that each of them tells about.
+    fn wake(&mut self, slots: &Slots) {
+        let offers = |slots: &Slots| -> Vec<(NodeRef, u32, bool)> {
+            slots.iter().map(|(node, slots)| (node.clone(), slots.slots, slots.draining)).collect()
+        };
+        if offers(slots) != offers(&self.last_slots) {
+            self.open.append(&mut self.settled);
+            return;
+        }
+        let free = || slots.values().filter(|slots| !slots.draining).map(|slots| slots.free.max(0));
+        let (total, largest) = (free().sum::<i64>(), free().max().unwrap_or(0));
+        let jobs = &self.jobs;
+        let fits = |id: &JobId| {
+            jobs.get(&JobKey::new(id)).is_some_and(|job| i64::from(job.spec.parallelism) <= largest)
+        };
+        let count = usize::try_from(total).unwrap_or(usize::MAX);
+        let woken: Vec<_> = match largest {
+            0 => Vec::new(),
+            _ => self.settled.iter().filter(|(_, id)| fits(id)).take(count).cloned().collect(),
+        };
+        for at in woken {
+            self.settled.remove(&at);
+            self.open.insert(at);
+        }
+    }
+
+    /// Those to look at now, oldest first.
+    fn due(&mut self, view: &View, slots: &Slots) -> Vec<(JobId, Stored<Job>)> {
+        if self.last_slots != *slots {
+            self.wake(slots);
+        }
+        let open = self.open.iter().filter_map(|(_, id)| {
+            let job = self.jobs.get(&JobKey::new(id))?;
+            let seen = self.seen.get(id)?;
+            self.is_due(view, slots, id, job, seen).then(|| (id.clone(), job.clone()))
+        });
+        open.collect()
+    }
+
+    fn is_due(&self, view: &View, slots: &Slots, id: &JobId, job: &Job, seen: &Seen) -> bool {
         if is_cancelled(view, id) {
             return true;
         }
         let age = seen.since.elapsed();
         if job.placed.is_some() {
             return age >= CLAIM_WITHIN || !is_alive(slots, job);
-        }
-        if seen.settled && !slots_changed {
-            return false;
         }
         let driver = self.run_owners.get(&RunOwnerKey::new(&job.trigger));
         driver.is_none_or(|owner| owner.node == self.front.options.node_name) || age >= STEP_IN_AFTER
@@ -127,8 +183,10 @@ impl JobMasterPrimaryDispatcher {
             }
         };
         if plan.is_empty() {
-            if let Some(seen) = self.seen.get_mut(id) {
-                seen.settled = true;
+            // One that is placed is watched until it is claimed.
+            let at = (job.create_revision, id.clone());
+            if job.placed.is_none() && self.open.remove(&at) {
+                self.settled.insert(at);
             }
             return Ok(0);
         }
@@ -180,9 +238,9 @@ impl Reconciler for JobMasterPrimaryDispatcher {
     const NAME: &'static str = "placement";
 
     async fn round(&mut self, view: &View) -> Result<usize, ApiError> {
-        self.jobs.update(view);
-        self.run_owners.update(view);
-        let counted = self.jobs.iter().map(|(key, job)| (&key.job, &job.value));
+        self.note(view);
+        let taking = self.taking.iter();
+        let counted = taking.filter_map(|id| Some((id, &self.jobs.get(&JobKey::new(id))?.value)));
         let mut slots = count_slots(view, counted)?;
         let seen_slots = slots.clone();
         let mut done = 0;

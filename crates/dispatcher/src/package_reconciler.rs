@@ -9,22 +9,31 @@ use std::collections::HashSet;
 
 use meta_client::TypedKey;
 use meta_types::Revision;
-use records::keys::{CopyKey, JarKey, PinKey, UnitKey, UseKey, below};
+use records::keys::{CopyKey, JarKey, NodeKey, PinKey, UnitKey, UseKey, below};
 use records::packages::{
     JAR_UNIT_PREFIX, coordinator_lost, dead_copy, finish, sweep_orphan_jar, sweep_private,
 };
 use records::record::{Unit, UnitOrigin, UnitState};
-use records::{Failure, Plan, Refusal, Scope, UnitId, View, nodes};
+use records::{Changes, Failure, Parsed, Plan, Refusal, Scope, UnitId, View, nodes};
 use tokio::time::Instant;
 
 use crate::api_error::ApiError;
 use crate::front::Front;
 use crate::jar_handlers::of_failure;
+use crate::limits::RECONCILE_EVERY;
 use crate::reconcile::Reconciler;
 
 /// The reconciler.
 pub struct PackageReconciler {
     front: Front,
+    units: Parsed<UnitKey>,
+    copies: Parsed<CopyKey>,
+    nodes: Changes<NodeKey>,
+    jars: Changes<JarKey>,
+    pins: Changes<PinKey>,
+    uses: Changes<UseKey>,
+    /// When all packages were last looked at to the end.
+    looked_at: Option<Instant>,
     seen: HashMap<Due, Instant>,
 }
 
@@ -42,23 +51,46 @@ enum Due {
 impl PackageReconciler {
     /// A reconciler that has seen nothing yet.
     pub fn new(front: Front) -> Self {
-        Self { front, seen: HashMap::new() }
+        Self {
+            front,
+            units: Parsed::default(),
+            copies: Parsed::default(),
+            nodes: Changes::default(),
+            jars: Changes::default(),
+            pins: Changes::default(),
+            uses: Changes::default(),
+            looked_at: None,
+            seen: HashMap::new(),
+        }
+    }
+
+    /// Takes over what changed; true if a package could be concerned. Runs that begin and wait do not count: they
+    /// add pins and uses, and only one that goes away lets something be done.
+    fn note(&mut self, view: &View) -> bool {
+        let units = !self.units.update(view).is_empty();
+        let copies = !self.copies.update(view).is_empty();
+        let nodes = !self.nodes.keys_since(view).is_empty();
+        let jars = !self.jars.keys_since(view).is_empty();
+        let unpinned = self.pins.keys_since(view).iter().any(|(_, is_there)| !is_there);
+        let unused = self.uses.keys_since(view).iter().any(|(_, is_there)| !is_there);
+        units || copies || nodes || jars || unpinned || unused
     }
 
     /// What waits for a grace now.
-    fn waiting(view: &View) -> Result<Vec<Due>, Refusal> {
+    fn waiting(&self, view: &View) -> Result<Vec<Due>, Refusal> {
         let mut due = Vec::new();
-        for (key, unit) in view.all::<UnitKey>()? {
-            if unit.state == UnitState::Creating && !nodes::is_alive(view, &unit.coordinator)? {
-                let incarnation = unit.coordinator.incarnation;
-                due.push(Due::Create { unit: key.unit, op: unit.value.op, incarnation });
-            } else if unit.state == UnitState::Ready && is_unreferenced(view, &key.unit, &unit)? {
-                due.push(Due::Unreferenced { unit: key.unit, op: unit.value.op });
+        for (UnitKey { unit }, found) in self.units.iter() {
+            let (unit, op) = (unit.clone(), found.op.clone());
+            if found.state == UnitState::Creating && !nodes::is_alive(view, &found.coordinator)? {
+                due.push(Due::Create { unit, op, incarnation: found.coordinator.incarnation });
+            } else if found.state == UnitState::Ready && is_unreferenced(view, &unit, found)? {
+                due.push(Due::Unreferenced { unit, op });
             }
         }
-        for (key, copy) in view.all::<CopyKey>()? {
-            if nodes::current(view, &key.node)?.is_none() {
-                due.push(Due::Row { unit: key.unit, node: key.node, incarnation: copy.incarnation });
+        for (CopyKey { unit, node }, copy) in self.copies.iter() {
+            if nodes::current(view, node)?.is_none() {
+                let (unit, node) = (unit.clone(), node.clone());
+                due.push(Due::Row { unit, node, incarnation: copy.incarnation });
             }
         }
         Ok(due)
@@ -129,7 +161,7 @@ impl PackageReconciler {
 
     async fn finish_removals(&self, view: &View) -> Result<usize, ApiError> {
         let mut done = 0;
-        for (key, found) in view.all::<UnitKey>()? {
+        for (key, found) in self.units.iter() {
             if found.state < UnitState::Removing || is_held(view, &key.unit)? {
                 continue;
             }
@@ -170,10 +202,16 @@ impl Reconciler for PackageReconciler {
     const NAME: &'static str = "packages";
 
     async fn round(&mut self, view: &View) -> Result<usize, ApiError> {
+        let is_news = self.note(view);
+        if !is_news && self.looked_at.is_some_and(|at| at.elapsed() < RECONCILE_EVERY) {
+            return Ok(0);
+        }
+        self.looked_at = None;
         let mut done = self.finish_removals(view).await?;
-        for due in self.ripe(Self::waiting(view)?) {
+        for due in self.ripe(self.waiting(view)?) {
             done += usize::from(self.settle(&due).await?);
         }
+        self.looked_at = Some(Instant::now());
         Ok(done)
     }
 }

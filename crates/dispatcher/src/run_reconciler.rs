@@ -2,15 +2,15 @@
 //! written only under the epoch of `/run-owner/<trigger>`, which hangs on this dispatcher's lease: what a dead or cut
 //! off dispatcher drove becomes an orphan by itself.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use meta_client::{Commit, commit};
 use meta_types::Revision;
 use records::keys::{JobKey, JobOwnerKey, RunKey, RunOwnerKey};
-use records::record::{Phase, Run};
+use records::record::{NodeRef, Phase, Run};
 use records::runs::{Advance, adopt, advance, would_complete};
-use records::{Parsed, Plan, Refusal, TriggerId, View, mod_revision};
+use records::{Changes, JobId, Parsed, Plan, Refusal, TriggerId, View};
 
 use crate::api_error::ApiError;
 use crate::front::{Front, now_ms};
@@ -21,60 +21,82 @@ use crate::session::Session;
 /// Transactions under way at once.
 const IN_FLIGHT: usize = 16;
 
-/// The revisions a run's next step depends on.
-type Signature = [Revision; 4];
-
 /// The reconciler.
 pub struct RunReconciler {
     front: Front,
     runs: Parsed<RunKey>,
     owners: Parsed<RunOwnerKey>,
-    /// Runs that have nothing to do as long as these revisions stand.
-    settled: HashMap<TriggerId, Signature>,
+    jobs: Changes<JobKey>,
+    job_owners: Changes<JobOwnerKey>,
+    /// The run of each job whose run is not over.
+    of_job: HashMap<JobId, TriggerId>,
+    /// Runs to look at: something changed that they depend on, or the last look could not do what was due. A run
+    /// that waits is not among them, however many do.
+    open: BTreeSet<TriggerId>,
+    /// The registration that the looks so far were made with.
+    me: Option<NodeRef>,
 }
 
 /// What is due.
 #[derive(Default)]
 struct Due {
     orphans: Vec<TriggerId>,
-    mine: Vec<(TriggerId, Run, Revision, Signature)>,
+    mine: Vec<(TriggerId, Run, Revision)>,
 }
 
 impl RunReconciler {
     /// A reconciler for this dispatcher's runs.
     pub fn new(front: Front) -> Self {
-        Self { front, runs: Parsed::default(), owners: Parsed::default(), settled: HashMap::new() }
+        Self {
+            front,
+            runs: Parsed::default(),
+            owners: Parsed::default(),
+            jobs: Changes::default(),
+            job_owners: Changes::default(),
+            of_job: HashMap::new(),
+            open: BTreeSet::new(),
+            me: None,
+        }
+    }
+
+    /// Notes which runs are to be looked at because of what changed.
+    fn note(&mut self, view: &View) {
+        for RunKey { trigger } in self.runs.update(view) {
+            if let Some(run) = self.runs.get(&RunKey::new(&trigger)) {
+                match run.phase {
+                    Phase::Completed => self.of_job.remove(&run.job),
+                    _ => self.of_job.insert(run.job.clone(), trigger.clone()),
+                };
+            }
+            self.open.insert(trigger);
+        }
+        self.open.extend(self.owners.update(view).into_iter().map(|key| key.trigger));
+        let jobs = self.jobs.keys_since(view).into_iter().map(|(key, _)| key.job);
+        let owners = self.job_owners.keys_since(view).into_iter().map(|(key, _)| key.job);
+        self.open.extend(jobs.chain(owners).filter_map(|job| self.of_job.get(&job).cloned()));
     }
 
     fn due(&mut self, view: &View, session: &Session) -> Due {
-        self.runs.update(view);
-        self.owners.update(view);
-        let mut due = Due::default();
-        let mut settled = std::mem::take(&mut self.settled);
-        for (key, run) in self.runs.iter().filter(|(_, run)| run.phase != Phase::Completed) {
-            let Some(owner) = self.owners.get(&RunOwnerKey::new(&key.trigger)) else {
-                due.orphans.push(key.trigger.clone());
-                continue;
-            };
-            if owner.node != session.me.node || owner.incarnation != session.me.incarnation {
-                continue;
-            }
-            let signature = [
-                run.mod_revision,
-                owner.create_revision,
-                mod_revision(view, &JobKey::new(&run.job)),
-                mod_revision(view, &JobOwnerKey::new(&run.job)),
-            ];
-            match settled.remove(&key.trigger) {
-                Some(last) if last == signature => {
-                    self.settled.insert(key.trigger.clone(), signature);
-                }
-                _ => {
-                    let run = run.value.clone();
-                    due.mine.push((key.trigger.clone(), run, owner.create_revision, signature));
-                }
-            }
+        self.note(view);
+        if self.me.as_ref() != Some(&session.me) {
+            self.me = Some(session.me.clone());
+            self.open.extend(self.runs.iter().map(|(key, _)| key.trigger.clone()));
         }
+        let mut due = Due::default();
+        let (runs, owners) = (&self.runs, &self.owners);
+        self.open.retain(|trigger| {
+            let run = runs.get(&RunKey::new(trigger)).filter(|run| run.phase != Phase::Completed);
+            let Some(run) = run else { return false };
+            let Some(owner) = owners.get(&RunOwnerKey::new(trigger)) else {
+                due.orphans.push(trigger.clone());
+                return true;
+            };
+            let is_mine = owner.node == session.me.node && owner.incarnation == session.me.incarnation;
+            if is_mine {
+                due.mine.push((trigger.clone(), run.value.clone(), owner.create_revision));
+            }
+            is_mine
+        });
         due
     }
 
@@ -161,19 +183,17 @@ impl Reconciler for RunReconciler {
             .buffer_unordered(IN_FLIGHT)
             .try_fold(0, |sum, done| async move { Ok(sum + done) })
             .await?;
-        let advanced: Vec<(TriggerId, Signature, Done)> = stream::iter(due.mine)
-            .map(|(trigger, run, epoch, signature)| async move {
+        let advanced: Vec<(TriggerId, Done)> = stream::iter(due.mine)
+            .map(|(trigger, run, epoch)| async move {
                 let done = this.advance_one(view, &trigger, &run, epoch).await?;
-                Ok::<_, ApiError>((trigger, signature, done))
+                Ok::<_, ApiError>((trigger, done))
             })
             .buffer_unordered(IN_FLIGHT)
             .try_collect()
             .await?;
-        let written = advanced.iter().map(|(_, _, done)| done.count()).sum::<usize>();
-        for (trigger, signature, done) in advanced {
-            if done == Done::Nothing {
-                self.settled.insert(trigger, signature);
-            }
+        let written = advanced.iter().map(|(_, done)| done.count()).sum::<usize>();
+        for (trigger, _) in advanced.iter().filter(|(_, done)| *done == Done::Nothing) {
+            self.open.remove(trigger);
         }
         Ok(adopted + written)
     }

@@ -9,7 +9,7 @@ use crate::keys::{CopyKey, NodeKey, PinKey, UnitKey, below};
 use crate::names::UnitId;
 use crate::nodes;
 use crate::plan::{Plan, Steps};
-use crate::record::{CopyState, NodeRef, UnitOrigin, UnitState};
+use crate::record::{CopyState, NodeRef, Unit, UnitOrigin, UnitState};
 use crate::refusal::Refusal;
 use crate::view::View;
 
@@ -41,10 +41,13 @@ pub fn stranded(
     carried: impl Fn(&str) -> bool,
 ) -> Result<Vec<(UnitId, String, u64)>, Refusal> {
     let mut units = view.all::<UnitKey>()?;
-    units.retain(|(_, unit)| {
-        unit.state == UnitState::Creating && unit.coordinator == *me && !carried(&unit.op)
-    });
+    units.retain(|(_, unit)| is_stranded(unit, me, &carried));
     Ok(units.into_iter().map(|(key, unit)| (key.unit, unit.op.clone(), unit.epoch)).collect())
+}
+
+/// The same of one package, for who has the records parsed.
+pub fn is_stranded(unit: &Unit, me: &NodeRef, carried: impl Fn(&str) -> bool) -> bool {
+    unit.state == UnitState::Creating && unit.coordinator == *me && !carried(&unit.op)
 }
 
 /// T2': a live node carries a create on whose coordinator is lost, if some live node holds a verified copy. Answers

@@ -26,7 +26,7 @@ mod uses;
 pub use copies::{CopyReport, corrupt, draining, dropped, failed, fetching, present};
 pub use finish::finish;
 pub use jars::{AddJar, add_jar, delete_jar, jars};
-pub use lost::{coordinator_lost, dead_copy, stranded, sweep_private, take_over};
+pub use lost::{coordinator_lost, dead_copy, is_stranded, stranded, sweep_private, take_over};
 pub use orphan_jar::{JAR_UNIT_PREFIX, sweep_orphan_jar};
 pub use publish::{Progress, abort, announce, progress, ready};
 pub use remove::{Removal, Remove, force_remove, remove};
