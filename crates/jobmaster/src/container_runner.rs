@@ -67,6 +67,7 @@ impl Node {
             fetcher: Fetcher::new(store.clone(), peer::client()),
             store,
             gates: Gates::default(),
+            creates: Gates::default(),
             turns: Turns::default(),
             pipes: GuardPipes::default(),
             views,

@@ -88,7 +88,12 @@ pub async fn create(host: Arc<Host>, wish: Create, body: Multipart) -> Result<Pa
         let Some(session) = host.session.borrow().clone() else { return Err(CreateError::NotRegistered) };
         let op = format!("{:032x}", rand::random::<u128>());
         let deadline = Instant::now() + wish.timeout;
-        Coordinator { host, session, wish, op, deadline }.run(body).await
+        let carried = host.creates.hold(&op);
+        let outcome = Coordinator { host: host.clone(), session, wish, op, deadline }.run(body).await;
+        // Whatever this could not end, the package agent does from now on.
+        drop(carried);
+        host.disk_changed.notify_one();
+        outcome
     });
     let outcome = task.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
     let end = if outcome.is_ok() { "ok" } else { "failed" };

@@ -1,5 +1,5 @@
 //! What this process itself knows of running code: files of a package are deleted only while nothing here runs on
-//! them, whatever the store says.
+//! them, whatever the store says. Creates that are being carried are counted in the same way.
 
 use std::collections::HashMap;
 use std::sync::Arc;

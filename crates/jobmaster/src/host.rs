@@ -28,6 +28,8 @@ pub struct Host {
     pub fetcher: Fetcher,
     /// What runs on which package.
     pub gates: Gates,
+    /// Creates that are being carried.
+    pub creates: Gates,
     /// Who changes which copy.
     pub turns: Turns,
     /// The pipes to its guards.

@@ -1,18 +1,19 @@
-//! Keeps this node's packages what the records say: fetches what it is to hold, drains and deletes what is removed.
+//! Keeps this node's packages what the records say: fetches what it is to hold, drains and deletes what is removed,
+//! undoes creates of its own that nobody carries any more.
 //!
 //! The agent decides on the mirror, which may be a moment behind. That is harmless for what it writes (each write is
 //! guarded) and for what it fetches (never published under a wrong op). What it *deletes* without a row of its own is
 //! looked up in the store first: a package that this node just received may be newer than the mirror.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use icp_store::{DiskState, OnDisk};
 use meta_client::{Stored, TypedKey};
 use records::keys::{CopyKey, PinKey, UnitKey, below};
-use records::packages::draining;
+use records::packages::{abort, draining, is_stranded};
 use records::record::{Copy, CopyState, PackageRef, Unit, UnitState};
-use records::{Class, Refusal, Scope, UnitId, View};
+use records::{Changes, Class, Parsed, Refusal, Scope, UnitId, View};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -32,14 +33,19 @@ enum Task {
     Drop(PackageRef),
     /// Delete what the records do not know, if they still do not.
     Forget(PackageRef),
+    /// Give up a create of this node that nobody carries: the answer of its reservation was lost, or the store stayed
+    /// away while it was undone. Its epoch, and the request whose outcome is settled with it.
+    Abort(PackageRef, u64, Option<String>),
 }
 
 impl Task {
     fn package(&self) -> &PackageRef {
         match self {
-            Self::Ensure(package) | Self::Drain(package, _) | Self::Drop(package) | Self::Forget(package) => {
-                package
-            }
+            Self::Ensure(package)
+            | Self::Drain(package, _)
+            | Self::Drop(package)
+            | Self::Forget(package)
+            | Self::Abort(package, _, _) => package,
         }
     }
 }
@@ -51,6 +57,11 @@ pub struct PackageAgent {
     /// What is on disk, by package: its operation.
     disk: BTreeMap<UnitId, String>,
     scanned_at: Option<Instant>,
+    units: Parsed<UnitKey>,
+    copies: Changes<CopyKey>,
+    pins: Changes<PinKey>,
+    /// Everything is to be looked at, not only what changed.
+    all_due: bool,
     /// Packages that a task works on.
     busy: HashSet<PackageRef>,
     /// Operations whose fetch failed, and when.
@@ -65,6 +76,10 @@ impl PackageAgent {
             tenure,
             disk: BTreeMap::new(),
             scanned_at: None,
+            units: Parsed::default(),
+            copies: Changes::default(),
+            pins: Changes::default(),
+            all_due: true,
             busy: HashSet::new(),
             failures: HashMap::new(),
         }
@@ -85,7 +100,7 @@ impl PackageAgent {
             tokio::select! {
                 () = lost.cancelled() => break,
                 changed = views.changed() => if changed.is_err() { break },
-                () = self.host.gates.changed() => {}
+                () = self.host.gates.changed() => self.all_due = true,
                 () = self.host.disk_changed.notified() => self.scanned_at = None,
                 () = sleep(RESCAN_EVERY) => self.scanned_at = None,
                 Some(done) = tasks.join_next() => self.finished(done),
@@ -119,6 +134,7 @@ impl PackageAgent {
         if self.scanned_at.is_some() {
             return;
         }
+        self.all_due = true;
         match self.host.on_disk(icp_store::PackageStore::list).await {
             Ok(found) => {
                 self.disk = found.into_iter().filter_map(ours).collect();
@@ -151,32 +167,51 @@ impl PackageAgent {
         }
     }
 
-    fn todo(&self, view: &View) -> Result<Vec<Task>, Refusal> {
-        let me = &self.tenure.session.me;
+    /// Packages of which something changed that decides what is to be done here. Not every change: each run pins
+    /// packages, and only the last pin to go lets one be deleted.
+    fn changed(&mut self, view: &View) -> BTreeSet<UnitId> {
+        let me = self.tenure.session.me.node.clone();
+        let mut changed: BTreeSet<UnitId> = self.units.update(view).into_iter().map(|key| key.unit).collect();
+        let rows = self.copies.keys_since(view).into_iter().filter(|(key, _)| key.node == me);
+        changed.extend(rows.map(|(key, _)| key.unit));
+        let unpinned = self.pins.keys_since(view).into_iter().filter(|(_, is_there)| !is_there);
+        changed.extend(unpinned.map(|(key, _)| key.unit));
+        changed
+    }
+
+    fn todo(&mut self, view: &View) -> Result<Vec<Task>, Refusal> {
+        let changed = self.changed(view);
         let mut todo = Vec::new();
-        let mut known = HashSet::new();
-        for (key, unit) in view.all::<UnitKey>()? {
-            known.insert((key.unit.clone(), unit.op.clone()));
-            let row = view.get(&CopyKey::new(&key.unit, &me.node))?.filter(|row| row.op == unit.op);
-            let package = PackageRef { unit: key.unit, op: unit.op.clone() };
-            todo.extend(self.todo_for(view, package, &unit, row)?);
+        if !self.all_due {
+            for unit in changed {
+                let key = UnitKey::new(&unit);
+                if let Some(unit) = self.units.get(&key) {
+                    todo.extend(self.todo_for(view, &key, unit)?);
+                }
+            }
+            return Ok(todo);
+        }
+        for (key, unit) in self.units.iter() {
+            todo.extend(self.todo_for(view, key, unit)?);
         }
         for (unit, op) in &self.disk {
-            if !known.contains(&(unit.clone(), op.clone())) && self.host.gates.count(op) == 0 {
+            let known = self.units.get(&UnitKey::new(unit)).is_some_and(|found| found.op == *op);
+            if !known && self.host.gates.count(op) == 0 {
                 todo.push(Task::Forget(PackageRef { unit: unit.clone(), op: op.clone() }));
             }
         }
+        self.all_due = false;
         Ok(todo)
     }
 
-    fn todo_for(
-        &self,
-        view: &View,
-        package: PackageRef,
-        unit: &Unit,
-        row: Option<Stored<Copy>>,
-    ) -> Result<Option<Task>, Refusal> {
+    fn todo_for(&self, view: &View, key: &UnitKey, unit: &Unit) -> Result<Option<Task>, Refusal> {
         let me = &self.tenure.session.me;
+        let package = PackageRef { unit: key.unit.clone(), op: unit.op.clone() };
+        if is_stranded(unit, me, |op| self.host.creates.count(op) > 0) {
+            return Ok(Some(Task::Abort(package, unit.epoch, unit.request.clone())));
+        }
+        let row: Option<Stored<Copy>> =
+            view.get(&CopyKey::new(&key.unit, &me.node))?.filter(|row| row.op == unit.op);
         let here = self.disk.get(&package.unit) == Some(&package.op);
         let target = unit.targets.contains(&me.node);
         // What this boot said already stands; what an earlier one said is to be said again.
@@ -230,6 +265,17 @@ async fn carry(host: &Host, tenure: &Tenure, task: &Task) -> bool {
         }
         Task::Drop(package) => drop_copy(host, tenure, package).await,
         Task::Forget(package) => forget(host, tenure, package).await,
+        Task::Abort(package, epoch, request) => {
+            let scope = Scope::package(&package.unit);
+            let scope = request.iter().fold(scope, |scope, request| scope.and_request(request));
+            let why = "its coordinator lost track of it: the store did not answer in time";
+            let PackageRef { unit, op } = package;
+            let given_up = host.insist(tenure, &scope, |view| abort(view, unit, op, *epoch, why)).await;
+            if given_up.is_ok() {
+                tracing::warn!(package = %unit, op, "a create that nobody carried is undone");
+            }
+            given_up.map_err(Into::into)
+        }
     };
     match outcome {
         Ok(()) => true,

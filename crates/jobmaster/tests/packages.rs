@@ -3,7 +3,9 @@
 mod common;
 
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
+use common::flaky::{Fate, FlakyKv};
 use common::{Cluster, deploy, spec, unit};
 use process_kit::ByteSize;
 use records::Scope;
@@ -204,4 +206,50 @@ async fn files_that_the_cluster_forgot_go_and_strangers_stay() {
     let (_, listed) = again.get("/packages").await;
     assert!(listed.contains("by-hand") && listed.contains("UNREGISTERED"), "{listed}");
     assert!(std::fs::metadata(stranger.join("x.jar")).unwrap().size() == 1);
+}
+
+/// A package that nobody carries any more would stay CREATING as long as its coordinator lives (P6).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_create_whose_reservation_was_not_answered_is_undone_by_its_node() {
+    let cluster = Cluster::new().await;
+    let store = Arc::new(FlakyKv::new(cluster.kv.clone()));
+    let a = cluster.node_over(store.clone(), cluster.options("a")).await;
+    let app = unit("app");
+    for fate in [Fate::AnswerLost, Fate::Late] {
+        *store.fate.lock() = fate;
+        let (status, body) = a.put(&app, "nodes=all", &[("d.jar", b"d")]).await;
+        assert!(status >= 500, "{fate:?}: {status} {body}");
+        *store.fate.lock() = Fate::Fine;
+        if fate == Fate::Late {
+            assert_eq!(store.arrive(), 1);
+        }
+        cluster.until_absent(&app).await;
+    }
+    let (status, body) = a.put(&app, "nodes=all", &[("d.jar", b"d")]).await;
+    assert_eq!((status, body["status"].as_str()), (200, Some("READY")), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_undoing_that_ran_out_of_time_is_done_when_the_store_is_back() {
+    let cluster = Cluster::new().await;
+    let store = Arc::new(FlakyKv::new(cluster.kv.clone()));
+    let a = cluster.node_over(store.clone(), cluster.options("a")).await;
+    let mut full = cluster.options("full");
+    full.host.min_free = ByteSize(u64::MAX);
+    let _full = cluster.node_with(full).await;
+    let (app, key) = (unit("app"), UnitKey::new(&unit("app")));
+    let files: [(&str, &[u8]); 1] = [("d.jar", b"d")];
+    let upload = a.put(&app, "nodes=all", &files);
+    let cut_off = async {
+        // Announced: the next writes of its record are READY or the undoing.
+        let announced = |view: &records::View| view.get(&key).unwrap()?.manifest.clone();
+        cluster.until("the manifest", Scope::package(&app), announced).await;
+        *store.fate.lock() = Fate::Refused;
+    };
+    let ((status, body), ()) = tokio::join!(upload, cut_off);
+    assert_eq!(status, 500, "{body}");
+    let left = cluster.view(Scope::package(&app)).await.get(&key).unwrap();
+    assert_eq!(left.map(|unit| unit.state), Some(UnitState::Creating), "the undoing got through");
+    *store.fate.lock() = Fate::Fine;
+    cluster.until_absent(&app).await;
 }

@@ -1,25 +1,57 @@
-//! A store that can be cut off.
+//! A store that can be cut off, and that can lose what is written about packages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use meta_client::{Kv, KvError, LeaseGranted, MemKv, Revisioned, WatchRequest, Watcher};
+use meta_client::{Kv, KvError, LeaseGranted, MemKv, Revisioned, TypedKey, WatchRequest, Watcher};
 use meta_types::{
-    DeleteRangeReply, DeleteRangeRequest, LeaseId, PutReply, PutRequest, RangeReply, RangeRequest, Revision,
-    Txn, TxnReply,
+    DeleteRangeReply, DeleteRangeRequest, LeaseId, Op, PutReply, PutRequest, RangeReply, RangeRequest,
+    Revision, Txn, TxnReply,
 };
+use parking_lot::Mutex;
+use records::keys::UnitKey;
 
 /// The store as one node sees it; while `down` nothing gets through.
 pub struct FlakyKv {
     pub inner: Arc<MemKv>,
     pub down: AtomicBool,
+    pub fate: Mutex<Fate>,
+    late: Mutex<Vec<Txn>>,
+}
+
+/// What becomes of transactions that write the record of a package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// They are answered.
+    Fine,
+    /// The next one takes place, its answer is lost, and the store stays away.
+    AnswerLost,
+    /// The next one is on its way, nobody knows for how long, and the store stays away.
+    Late,
+    /// None gets through.
+    Refused,
+}
+
+fn nobody_knows() -> KvError {
+    KvError::Unknown("the answer is lost".into())
+}
+
+fn writes_a_package(txn: &Txn) -> bool {
+    let prefix = UnitKey::PREFIX.as_bytes();
+    txn.success.iter().any(|op| matches!(op, Op::Put(put) if put.key.starts_with(prefix)))
 }
 
 impl FlakyKv {
     pub fn new(inner: Arc<MemKv>) -> Self {
-        Self { inner, down: AtomicBool::new(false) }
+        Self { inner, down: AtomicBool::new(false), fate: Mutex::new(Fate::Fine), late: Mutex::default() }
+    }
+
+    /// What was on its way arrives; answers how much of it still took place.
+    pub fn arrive(&self) -> usize {
+        let late = std::mem::take(&mut *self.late.lock());
+        late.iter().filter(|txn| self.inner.apply_txn(txn).is_ok_and(|reply| reply.value.succeeded)).count()
     }
 
     fn reach(&self) -> Result<&MemKv, KvError> {
@@ -45,7 +77,30 @@ impl Kv for FlakyKv {
         self.reach()?.delete_range(request).await
     }
     async fn txn(&self, txn: Txn) -> Result<Revisioned<TxnReply>, KvError> {
-        self.reach()?.txn(txn).await
+        let store = self.reach()?;
+        if !writes_a_package(&txn) {
+            return store.txn(txn).await;
+        }
+        let fate = {
+            let mut fate = self.fate.lock();
+            let now = *fate;
+            if now != Fate::Fine {
+                *fate = Fate::Refused;
+            }
+            now
+        };
+        match fate {
+            Fate::Fine => store.txn(txn).await,
+            Fate::Refused => Err(KvError::NotSent("no leader".into())),
+            Fate::AnswerLost => {
+                store.txn(txn).await?;
+                Err(nobody_knows())
+            }
+            Fate::Late => {
+                self.late.lock().push(txn);
+                Err(nobody_knows())
+            }
+        }
     }
     async fn compact(&self, revision: Revision) -> Result<(), KvError> {
         self.reach()?.compact(revision).await
