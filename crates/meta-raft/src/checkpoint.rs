@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use meta_core::Core;
-use meta_store::generation::until_error;
+use meta_store::generation::{Record, until_error};
 use meta_store::{Generation, GenerationError, Generations, Position};
 use meta_types::codec;
 use openraft::storage::{RaftSnapshotBuilder, Snapshot};
@@ -107,6 +107,8 @@ pub(crate) struct Checkpoints {
     writing: Mutex<()>,
     /// There is but one usable generation, and no log before it.
     lonely: AtomicBool,
+    /// This replica stops: nothing more is written.
+    stopped: AtomicBool,
     /// The name of the last received one that openraft installed.
     installed: Mutex<Option<String>>,
 }
@@ -124,6 +126,7 @@ impl Checkpoints {
             newest: Mutex::new(newest),
             writing: Mutex::new(()),
             lonely: AtomicBool::new(lonely),
+            stopped: AtomicBool::new(false),
             installed: Mutex::new(None),
         }
     }
@@ -149,7 +152,7 @@ impl Checkpoints {
                 step.next()
             })
         })
-        .map(Ok);
+        .map(|record| self.unless_stopped(record));
         let generation = self.generations.build(position, &encode_extra(&membership), &mut records)?;
         drop(records);
         if frozen.is_sound() == Some(false) {
@@ -168,10 +171,11 @@ impl Checkpoints {
         &self,
         position: Position,
         extra: &[u8],
-        records: &mut dyn Iterator<Item = io::Result<meta_store::generation::Record>>,
+        records: &mut dyn Iterator<Item = io::Result<Record>>,
     ) -> Result<(CheckpointData, SnapshotMeta), CheckpointError> {
         let _one = self.writing.lock();
-        let generation = self.generations.build(position, extra, records)?;
+        let mut records = records.map(|record| record.and_then(|record| self.unless_stopped(record)));
+        let generation = self.generations.build(position, extra, &mut records)?;
         match load(&*self.generations, &generation) {
             Ok((core, membership)) => {
                 let meta = meta(&generation, membership);
@@ -188,6 +192,20 @@ impl Checkpoints {
                 self.remove(&generation);
                 Err(error)
             }
+        }
+    }
+
+    /// Ends what is being written, and waits for that: the directory may get another owner. Blocks.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        drop(self.writing.lock());
+    }
+
+    fn unless_stopped(&self, record: Record) -> io::Result<Record> {
+        if self.stopped.load(Ordering::Relaxed) {
+            Err(io::Error::other("this replica stops"))
+        } else {
+            Ok(record)
         }
     }
 

@@ -49,6 +49,7 @@ use crate::upkeep::Upkeep;
 pub(crate) struct Tasks {
     tasks: JoinSet<()>,
     flusher: Flusher,
+    checkpoints: Arc<Checkpoints>,
     peers: Arc<Peers>,
     _lock: DirectoryLock,
 }
@@ -56,14 +57,18 @@ pub(crate) struct Tasks {
 impl Tasks {
     /// Stops all of it.
     pub(crate) async fn stop(self, raft: &Raft) {
-        let Self { mut tasks, flusher, peers, _lock } = self;
+        let Self { mut tasks, flusher, checkpoints, peers, _lock } = self;
         tasks.shutdown().await;
         peers.close();
         if let Err(error) = raft.shutdown().await {
             tracing::warn!(%error, "consensus did not stop cleanly");
         }
-        // Joins a thread that may wait for the disk.
-        if tokio::task::spawn_blocking(move || flusher.stop()).await.is_err() {
+        // Both may wait for the disk.
+        let written = tokio::task::spawn_blocking(move || {
+            checkpoints.stop();
+            flusher.stop();
+        });
+        if written.await.is_err() {
             tracing::error!("the log's flusher could not be stopped");
         }
     }
@@ -225,8 +230,8 @@ impl Launch {
         tasks.spawn(self.flush_watch(&raft, &status).run());
         tasks.spawn(self.upkeep(&desk, &status).run());
         let Self { disk, peers, parts, .. } = self;
-        let Parts { state, proposer, reads, lease_clock, flush_times, .. } = parts;
-        let tasks = Mutex::new(Some(Tasks { tasks, flusher, peers, _lock: disk.lock }));
+        let Parts { state, checkpoints, proposer, reads, lease_clock, flush_times } = parts;
+        let tasks = Mutex::new(Some(Tasks { tasks, flusher, checkpoints, peers, _lock: disk.lock }));
         let inner = Inner { proposer, reads, state, status, lease_clock, flush_times, raft, tasks };
         RaftHandle { inner: Arc::new(inner) }
     }

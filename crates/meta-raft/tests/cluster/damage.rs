@@ -42,7 +42,7 @@ async fn the_newest_checkpoint_is_damaged_and_the_one_before_serves() {
     let revision = cluster.at(0).core().read().revision();
     cluster.nodes[0].stop().await;
     let found = generations(&cluster, 0);
-    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.len() >= 2, "{found:?}");
     damage(&found[0]);
     // Alone, without a peer to help: what it has must be enough.
     cluster.nodes[0].start().await;
