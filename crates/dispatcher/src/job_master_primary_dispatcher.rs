@@ -41,6 +41,8 @@ pub struct JobMasterPrimaryDispatcher {
     settled: BTreeSet<(Revision, JobId)>,
     /// The free slots that the last look was made with.
     last_slots: Slots,
+    /// A job ended: slots may have been free and taken in between, so that they look the same as before.
+    some_ended: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +66,7 @@ impl JobMasterPrimaryDispatcher {
             open: BTreeSet::new(),
             settled: BTreeSet::new(),
             last_slots: Slots::new(),
+            some_ended: false,
         }
     }
 
@@ -88,7 +91,10 @@ impl JobMasterPrimaryDispatcher {
         }
         self.taking.remove(&id);
         let job = self.jobs.get(&JobKey::new(&id)).filter(|job| !job.state.is_terminal());
-        let Some(job) = job else { return };
+        let Some(job) = job else {
+            self.some_ended = true;
+            return;
+        };
         let is_owned = mod_revision(view, &JobOwnerKey::new(&id)) != 0;
         if is_owned || job.placed.is_some() {
             self.taking.insert(id.clone());
@@ -132,7 +138,7 @@ impl JobMasterPrimaryDispatcher {
 
     /// Those to look at now, oldest first.
     fn due(&mut self, view: &View, slots: &Slots) -> Vec<(JobId, Stored<Job>)> {
-        if self.last_slots != *slots {
+        if self.last_slots != *slots || std::mem::take(&mut self.some_ended) {
             self.wake(slots);
         }
         let open = self.open.iter().filter_map(|(_, id)| {
