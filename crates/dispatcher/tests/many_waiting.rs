@@ -14,13 +14,21 @@ async fn post(cluster: &Cluster, jar: &str, trigger: &str, class: &str) {
     assert_eq!(answer.status, 200, "{}", answer.text);
 }
 
+/// Longer than any reconciler pauses before it writes.
+const QUIET: Duration = Duration::from_millis(1_500);
+
 /// Until no reconciler has anything left to write.
 async fn until_quiet(cluster: &Cluster) {
-    let mut before = -1;
-    while before != cluster.kv.snapshot().revision() {
-        before = cluster.kv.snapshot().revision();
-        sleep(Duration::from_millis(1_500)).await;
+    let mut before = cluster.kv.snapshot().revision();
+    for _ in 0..40 {
+        sleep(QUIET).await;
+        let now = cluster.kv.snapshot().revision();
+        if now == before {
+            return;
+        }
+        before = now;
     }
+    panic!("the reconcilers still write after {:?}", 40 * QUIET);
 }
 
 /// The slot is often free and taken again between two looks of a dispatcher: it must not be taken for unchanged.
