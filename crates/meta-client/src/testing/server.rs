@@ -21,6 +21,10 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use crate::kv::{Kv, KvError, WatchRequest};
 use crate::mem::MemKv;
 
+/// How often, and after which pause, it is looked at whether a stopped server still listens.
+const LOOKS: u32 = 1000;
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// What a test tells a server to do.
 #[derive(Default)]
 pub struct Switches {
@@ -65,13 +69,22 @@ impl TestServer {
     pub fn stop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
+            // The runtime ends in its own time; until then the kernel takes connections that nobody will serve.
+            for _ in 0..LOOKS {
+                if std::net::TcpStream::connect(self.address).is_err() {
+                    return;
+                }
+                std::thread::sleep(LOOK_AGAIN);
+            }
         }
     }
 }
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        self.stop();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
