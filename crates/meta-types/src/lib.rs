@@ -5,6 +5,7 @@
 
 pub mod codec;
 pub mod command;
+pub mod controls;
 pub mod event;
 pub mod kv;
 pub mod limits;
