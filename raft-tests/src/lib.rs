@@ -2,6 +2,9 @@
 //!
 //! Jobs here are shell scripts (`testkit::fake_java`), so that no JVM is needed; `deploy/demo.sh` runs a real one.
 
+pub mod history;
+pub mod invariants;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
