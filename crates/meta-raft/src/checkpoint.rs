@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use meta_core::Core;
 use meta_store::generation::{Record, until_error};
-use meta_store::{Generation, GenerationError, Generations, Position};
+use meta_store::{Generation, GenerationError, GenerationWriter, Generations, Position};
 use meta_types::codec;
 use openraft::storage::{RaftSnapshotBuilder, Snapshot};
 use openraft::type_config::alias::SnapshotOf;
@@ -25,6 +25,7 @@ use thiserror::Error;
 use crate::payload::MembershipRecord;
 use crate::state::State;
 use crate::types::{SnapshotMeta, StoredMembership, TypeConfig, log_id, term_of};
+use crate::workers::{Workers, blocking, low_priority};
 
 /// Bytes of records taken out of a frozen state at a time.
 const STEP_BYTES: usize = 256 * 1024;
@@ -44,7 +45,7 @@ pub(crate) enum CheckpointError {
     Unsound,
     /// The thread that makes them.
     #[error("the checkpoint thread: {0}")]
-    Thread(String),
+    Thread(#[source] io::Error),
     /// The files.
     #[error(transparent)]
     Generation(#[from] GenerationError),
@@ -98,13 +99,50 @@ impl CheckpointData {
     }
 }
 
+/// A peer's checkpoint on its way to the disk. Dropped before its end, it leaves nothing behind.
+pub(crate) struct Receipt {
+    checkpoints: Arc<Checkpoints>,
+    writer: Box<dyn GenerationWriter>,
+    /// Nobody else writes.
+    one: tokio::sync::OwnedMutexGuard<()>,
+}
+
+impl Receipt {
+    /// Writes the next records.
+    pub(crate) async fn push(self, records: Vec<Record>) -> Result<Self, CheckpointError> {
+        let Self { checkpoints, mut writer, one } = self;
+        let workers = checkpoints.workers.clone();
+        let work = move || {
+            for record in records {
+                let record = checkpoints.unless_stopped(record).map_err(GenerationError::Source)?;
+                writer.push(record)?;
+            }
+            Ok(Self { checkpoints, writer, one })
+        };
+        blocking(&*workers, work).await.map_err(CheckpointError::Thread)?
+    }
+
+    /// All records came: verifies and decodes them.
+    pub(crate) async fn finish(self) -> Result<(CheckpointData, SnapshotMeta), CheckpointError> {
+        let Self { checkpoints, writer, one } = self;
+        let workers = checkpoints.workers.clone();
+        let work = move || {
+            let received = checkpoints.received(writer.finish()?);
+            drop(one);
+            received
+        };
+        blocking(&*workers, work).await.map_err(CheckpointError::Thread)?
+    }
+}
+
 /// The checkpoints of this replica.
 pub(crate) struct Checkpoints {
+    pub(crate) workers: Arc<dyn Workers>,
     generations: Arc<dyn Generations>,
     state: Arc<State>,
     newest: Mutex<Option<(Generation, StoredMembership)>>,
-    /// One build or receipt at a time.
-    writing: Mutex<()>,
+    /// One build or receipt at a time; whoever writes holds it.
+    writing: Arc<tokio::sync::Mutex<()>>,
     /// There is but one usable generation, and no log before it.
     lonely: AtomicBool,
     /// This replica stops: nothing more is written.
@@ -115,16 +153,18 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     pub(crate) fn new(
+        workers: Arc<dyn Workers>,
         generations: Arc<dyn Generations>,
         state: Arc<State>,
         newest: Option<(Generation, StoredMembership)>,
     ) -> Self {
         let lonely = newest.is_some() && usable(&*generations).is_ok_and(|good| good.len() < KEEP);
         Self {
+            workers,
             generations,
             state,
             newest: Mutex::new(newest),
-            writing: Mutex::new(()),
+            writing: Arc::default(),
             lonely: AtomicBool::new(lonely),
             stopped: AtomicBool::new(false),
             installed: Mutex::new(None),
@@ -136,9 +176,29 @@ impl Checkpoints {
         self.newest.lock().as_ref().map(|(generation, _)| generation.clone())
     }
 
-    /// Writes the state as it is now. Blocks; takes long.
-    pub(crate) fn build(&self) -> Result<Generation, CheckpointError> {
-        let _one = self.writing.lock();
+    /// Writes the state as it is now.
+    pub(crate) async fn build(self: &Arc<Self>) -> Result<Generation, CheckpointError> {
+        self.write(Self::build_blocking).await
+    }
+
+    /// Does `work` on a thread that gives way to everything else, while nobody else writes. It goes on if nobody
+    /// waits for it any more, and [`Checkpoints::stop`] waits for that.
+    async fn write<T, F>(self: &Arc<Self>, work: F) -> Result<T, CheckpointError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Self) -> Result<T, CheckpointError> + Send + 'static,
+    {
+        let one = self.writing.clone().lock_owned().await;
+        let this = self.clone();
+        let written = low_priority(&*self.workers, "checkpoint", move || {
+            let written = work(&this);
+            drop(one);
+            written
+        });
+        written.await.map_err(CheckpointError::Thread)?
+    }
+
+    fn build_blocking(&self) -> Result<Generation, CheckpointError> {
         let (mut frozen, membership, installs) = {
             let core = self.state.core.read();
             (core.freeze(), self.state.membership.lock().clone(), self.state.installs())
@@ -166,27 +226,27 @@ impl Checkpoints {
         Ok(generation)
     }
 
-    /// Writes a peer's checkpoint, and decodes it. Blocks; takes long.
-    pub(crate) fn receive(
-        &self,
+    /// Begins to write a peer's checkpoint.
+    pub(crate) async fn receive(
+        self: &Arc<Self>,
         position: Position,
-        extra: &[u8],
-        records: &mut dyn Iterator<Item = io::Result<Record>>,
-    ) -> Result<(CheckpointData, SnapshotMeta), CheckpointError> {
-        let _one = self.writing.lock();
-        let mut records = records.map(|record| record.and_then(|record| self.unless_stopped(record)));
-        let generation = self.generations.build(position, extra, &mut records)?;
+        extra: Vec<u8>,
+    ) -> Result<Receipt, CheckpointError> {
+        let one = self.writing.clone().lock_owned().await;
+        let generations = self.generations.clone();
+        let begin = move || generations.begin(position, &extra);
+        let writer = blocking(&*self.workers, begin).await.map_err(CheckpointError::Thread)??;
+        Ok(Receipt { checkpoints: self.clone(), writer, one })
+    }
+
+    /// Decodes what was received.
+    fn received(&self, generation: Generation) -> Result<(CheckpointData, SnapshotMeta), CheckpointError> {
         match load(&*self.generations, &generation) {
             Ok((core, membership)) => {
                 let meta = meta(&generation, membership);
-                Ok((
-                    CheckpointData {
-                        source: self.generations.clone(),
-                        generation: Some(generation),
-                        core: Some(core),
-                    },
-                    meta,
-                ))
+                let source = self.generations.clone();
+                let data = CheckpointData { source, generation: Some(generation), core: Some(core) };
+                Ok((data, meta))
             }
             Err(error) => {
                 self.remove(&generation);
@@ -195,10 +255,10 @@ impl Checkpoints {
         }
     }
 
-    /// Ends what is being written, and waits for that: the directory may get another owner. Blocks.
-    pub(crate) fn stop(&self) {
+    /// Ends what is being written, and waits for that: the directory may get another owner.
+    pub(crate) async fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
-        drop(self.writing.lock());
+        drop(self.writing.lock().await);
     }
 
     fn unless_stopped(&self, record: Record) -> io::Result<Record> {
@@ -212,8 +272,8 @@ impl Checkpoints {
     /// openraft installs this one: from here on it is the newest. Its content, decoded.
     pub(crate) async fn take_over(self: &Arc<Self>, data: CheckpointData) -> io::Result<Core> {
         let this = self.clone();
-        let taken = tokio::task::spawn_blocking(move || this.take_over_blocking(data)).await;
-        taken.map_err(io::Error::other)?.map_err(io::Error::other)
+        let taken = blocking(&*self.workers, move || this.take_over_blocking(data)).await;
+        taken?.map_err(io::Error::other)
     }
 
     fn take_over_blocking(&self, data: CheckpointData) -> Result<Core, CheckpointError> {
@@ -242,8 +302,11 @@ impl Checkpoints {
     }
 
     /// Keeps the newest generations and removes the others; the oldest position kept, once there are enough.
-    pub(crate) fn prune(&self) -> Result<Option<Position>, CheckpointError> {
-        let _one = self.writing.lock();
+    pub(crate) async fn prune(self: &Arc<Self>) -> Result<Option<Position>, CheckpointError> {
+        self.write(Self::prune_blocking).await
+    }
+
+    fn prune_blocking(&self) -> Result<Option<Position>, CheckpointError> {
         let mut good = usable(&*self.generations)?;
         for old in good.iter().skip(KEEP) {
             self.generations.remove(&old.name)?;
@@ -344,8 +407,7 @@ impl RaftSnapshotBuilder<TypeConfig> for CheckpointBuilder {
 
     async fn build_snapshot(&mut self) -> Result<SnapshotOf<TypeConfig, CheckpointData>, io::Error> {
         if self.build {
-            let checkpoints = self.checkpoints.clone();
-            match tokio::task::spawn_blocking(move || checkpoints.build()).await.map_err(io::Error::other)? {
+            match self.checkpoints.build().await {
                 Ok(_) => {}
                 // Only openraft's own suite purges a log of which nothing was applied.
                 Err(CheckpointError::Empty) => return Ok(self.checkpoints.of_nothing()),

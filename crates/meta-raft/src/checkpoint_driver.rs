@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use meta_store::{Generation, Wal};
 use openraft::async_runtime::WatchReceiver;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::checkpoint::{CheckpointError, Checkpoints};
 use crate::options::CheckpointOptions;
@@ -69,11 +69,9 @@ impl CheckpointDriver {
     }
 
     async fn checkpoint(&self) -> Result<(), CheckpointError> {
-        let checkpoints = self.checkpoints.clone();
-        let built = at_low_priority(move || checkpoints.build()).await?;
+        let built = self.checkpoints.build().await?;
         self.show(&built).await;
-        let checkpoints = self.checkpoints.clone();
-        let oldest = at_low_priority(move || checkpoints.prune()).await?;
+        let oldest = self.checkpoints.prune().await?;
         tracing::info!(
             index = built.position.index,
             records = built.records,
@@ -102,21 +100,4 @@ impl CheckpointDriver {
             tracing::warn!("consensus has not noticed a checkpoint yet; the log is purged with the next one");
         }
     }
-}
-
-/// Runs `work` on a thread of its own that gives way to everything else.
-async fn at_low_priority<T, F>(work: F) -> Result<T, CheckpointError>
-where
-    T: Send + 'static,
-    F: FnOnce() -> Result<T, CheckpointError> + Send + 'static,
-{
-    let (tx, done) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
-        // On Linux priorities are per thread. Without the right to change it the work is done all the same.
-        let _ = rustix::process::setpriority_process(None, 19);
-        let _ = tx.send(work());
-    });
-    let failed = |why: String| CheckpointError::Thread(why);
-    thread.map_err(|e| failed(e.to_string()))?;
-    done.await.unwrap_or_else(|_| Err(failed("it panicked".into())))
 }

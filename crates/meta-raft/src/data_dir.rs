@@ -20,13 +20,14 @@ use crate::fetch;
 use crate::net::peers::Peers;
 use crate::options::{CheckpointKind, RaftOptions, Seams};
 use crate::recover::{self, OnDisk, Start};
+use crate::workers::{self, Workers};
 
 const LOG_DIR: &str = "log";
 const CHECKPOINT_DIR: &str = "checkpoints";
 
 /// The directory, opened.
 pub(crate) struct DataDir {
-    pub(crate) lock: DirectoryLock,
+    pub(crate) lock: Arc<DirectoryLock>,
     pub(crate) identity: Identity,
     pub(crate) wal: Arc<Wal>,
     pub(crate) generations: Arc<dyn Generations>,
@@ -37,7 +38,7 @@ impl DataDir {
     /// Opens it, creating what is not there.
     pub(crate) async fn open(options: &RaftOptions, seams: &Seams) -> Result<Self, StartError> {
         let (options, seams) = (options.clone(), seams.clone());
-        blocking(move || open(&options, &seams)).await
+        blocking(&*seams.workers.clone(), move || open(&options, &seams)).await
     }
 
     /// True if openraft never wrote anything.
@@ -49,28 +50,31 @@ impl DataDir {
     pub(crate) async fn set_cluster(&mut self, seams: &Seams, cluster_id: u64) -> Result<(), StartError> {
         self.identity.cluster_id = cluster_id;
         let (disk, dir, identity) = (seams.disk.clone(), self.dir.clone(), self.identity.clone());
-        blocking(move || identity.store(&*disk, Path::new(&dir)).map_err(from_identity)).await
+        let store = move || identity.store(&*disk, Path::new(&dir)).map_err(from_identity);
+        blocking(&*seams.workers, store).await
     }
 
     /// Loads the newest usable checkpoint, or fetches one from a peer if the log alone is not enough.
     pub(crate) async fn state_to_start_from(
         &self,
         options: &RaftOptions,
+        workers: &Arc<dyn Workers>,
         peers: &Arc<Peers>,
     ) -> Result<Start, StartError> {
         let (wal, generations, dir) = (self.wal.clone(), self.generations.clone(), self.dir.clone());
-        let found =
-            blocking(move || recover::from_disk(&wal, &generations).map_err(disk_error(&dir))).await?;
+        let look = move || recover::from_disk(&wal, &generations).map_err(disk_error(&dir));
+        let found = blocking(&**workers, look).await?;
         let start = match found {
             OnDisk::Start(start) => *start,
             OnDisk::NeedsCheckpoint(purged) => {
                 let addrs = fetch::addresses(options, &self.wal);
-                fetch::checkpoint(peers, &addrs, purged, &self.generations).await?
+                fetch::checkpoint(peers, workers, &addrs, purged, &self.generations).await?
             }
         };
         if let Some((generation, _)) = &start.newest {
             let (wal, position, dir) = (self.wal.clone(), generation.position, self.dir.clone());
-            blocking(move || recover::fit_log(&wal, position).map_err(disk_error(&dir))).await?;
+            let fit = move || recover::fit_log(&wal, position).map_err(disk_error(&dir));
+            blocking(&**workers, fit).await?;
         }
         Ok(start)
     }
@@ -80,7 +84,7 @@ fn open(options: &RaftOptions, seams: &Seams) -> Result<DataDir, StartError> {
     let (disk, dir) = (&*seams.disk, options.data_dir.as_path());
     let name = dir.display().to_string();
     let failed = |why: &dyn Display| disk_error(&name)(why);
-    let lock = DirectoryLock::acquire(disk, dir).map_err(from_identity)?;
+    let lock = Arc::new(DirectoryLock::acquire(disk, dir).map_err(from_identity)?);
     let known = Identity::load(disk, dir).map_err(from_identity)?;
     if let Some(identity) = &known {
         identity.check(dir, &options.cluster_name, &options.node_name).map_err(from_identity)?;
@@ -134,10 +138,10 @@ fn disk_error<E: Display>(dir: &str) -> impl Fn(E) -> StartError + use<E> {
 }
 
 /// Runs disk work off the runtime's threads.
-pub(crate) async fn blocking<T, F>(work: F) -> Result<T, StartError>
+async fn blocking<T, F>(workers: &dyn Workers, work: F) -> Result<T, StartError>
 where
     T: Send + 'static,
     F: FnOnce() -> Result<T, StartError> + Send + 'static,
 {
-    tokio::task::spawn_blocking(work).await.map_err(|e| StartError::Raft(e.to_string()))?
+    workers::blocking(workers, work).await.map_err(|e| StartError::Raft(e.to_string()))?
 }

@@ -19,6 +19,7 @@ use crate::payload::decode_entry;
 use crate::recover::Start;
 use crate::state::State;
 use crate::types::{EntryPayload, StoredMembership};
+use crate::workers::Workers;
 use tokio::io::AsyncWriteExt;
 
 /// Between two rounds over all peers.
@@ -49,6 +50,7 @@ pub(crate) fn addresses(options: &RaftOptions, wal: &Wal) -> Vec<String> {
 /// Fetches a checkpoint at or above `purged`; tries until a peer gives one.
 pub(crate) async fn checkpoint(
     peers: &Arc<Peers>,
+    workers: &Arc<dyn Workers>,
     addrs: &[String],
     purged: Position,
     generations: &Arc<dyn Generations>,
@@ -62,7 +64,7 @@ pub(crate) async fn checkpoint(
     tracing::warn!(?purged, "{why}; fetching one from a peer");
     for round in 0u32.. {
         for addr in addrs {
-            let fetched = fetch_from(peers, addr, purged, generations);
+            let fetched = fetch_from(peers, workers, addr, purged, generations);
             match tokio::time::timeout(TRANSFER, fetched).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()))
             {
                 Ok(start) => return Ok(start),
@@ -79,6 +81,7 @@ pub(crate) async fn checkpoint(
 
 async fn fetch_from(
     peers: &Arc<Peers>,
+    workers: &Arc<dyn Workers>,
     addr: &str,
     purged: Position,
     generations: &Arc<dyn Generations>,
@@ -94,7 +97,7 @@ async fn fetch_from(
     }
     // Nothing is running yet: a book-keeper of its own is enough to receive it.
     let empty = Arc::new(State::new(meta_core::Core::new(), StoredMembership::default()));
-    let checkpoints = Arc::new(Checkpoints::new(generations.clone(), empty, None));
+    let checkpoints = Arc::new(Checkpoints::new(workers.clone(), generations.clone(), empty, None));
     let (data, meta) = transfer::receive(&mut stream, start, checkpoints).await?;
     let (generation, core) = data.into_parts();
     let (Some(generation), Some(core)) = (generation, core) else {

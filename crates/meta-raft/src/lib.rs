@@ -39,6 +39,7 @@ mod status;
 mod status_task;
 mod types;
 mod upkeep;
+mod workers;
 
 pub use errors::{NotSent, ProposeError, ReadError, StartError};
 pub use handle::{FlushReport, RaftHandle};
@@ -50,6 +51,7 @@ pub use options::{
 };
 pub use status::{MemberStatus, RaftStatus};
 pub use types::Member;
+pub use workers::{Priority, Threads, Workers, blocking};
 
 #[cfg(test)]
 mod openraft_suite;

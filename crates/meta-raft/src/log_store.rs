@@ -1,7 +1,7 @@
 //! openraft's log storage over the write-ahead log.
 //!
 //! ```text
-//!  RaftCore: append, vote, truncate, purge     flusher thread
+//!  RaftCore: append, vote, truncate, purge     flusher, a thread of its own
 //!  into the log's memory, in order   ------>   sync (one fdatasync for all that is queued), then the callbacks
 //!            |                                 of what it covered, in order
 //!            `--> readable at once: replication and apply never wait for the disk
@@ -17,17 +17,17 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::Stream;
-use meta_store::{LogEntry, Position, Wal, WalError};
+use meta_store::{DirectoryLock, LogEntry, Position, Wal, WalError};
 use meta_types::seams::Clock;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::payload::{decode_entry, encode_entry};
 use crate::types::{Entry, LogId, TypeConfig, Vote, log_id, term_of};
+use crate::workers::{Priority, Workers};
 
 /// Bytes that may wait for the disk: what an acknowledgement queued behind them waits at most.
 pub(crate) const QUEUE_BYTES: usize = 4 * 1024 * 1024;
@@ -66,30 +66,38 @@ pub(crate) struct LogStore {
     grown: Arc<Notify>,
 }
 
-/// Stops and joins the flusher.
+/// Stops the flusher. It keeps the directory locked until its last sync, even if nobody waits for that.
 pub(crate) struct Flusher {
     waiters: mpsc::UnboundedSender<Waiter>,
-    thread: Option<JoinHandle<()>>,
+    ended: oneshot::Receiver<()>,
+}
+
+/// What the log and its flusher stand on.
+pub(crate) struct LogParts {
+    pub(crate) wal: Arc<Wal>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) workers: Arc<dyn Workers>,
+    pub(crate) times: Arc<FlushTimes>,
+    /// The directory's lock, if there is a directory.
+    pub(crate) _lock: Option<Arc<DirectoryLock>>,
 }
 
 impl LogStore {
     /// Takes over an open log.
-    pub(crate) fn new(
-        wal: Arc<Wal>,
-        clock: Arc<dyn Clock>,
-        times: Arc<FlushTimes>,
-    ) -> io::Result<(Self, Flusher)> {
+    pub(crate) fn new(parts: LogParts) -> io::Result<(Self, Flusher)> {
         let (waiters, queue) = mpsc::unbounded_channel();
         let flushed = Arc::new(Notify::new());
         let store = Self {
-            wal: wal.clone(),
+            wal: parts.wal.clone(),
             waiters: waiters.clone(),
             flushed: flushed.clone(),
             grown: Arc::default(),
         };
-        let flush = FlushLoop { wal, queue, flushed, clock, times };
-        let thread = std::thread::Builder::new().name("log-flusher".into()).spawn(move || flush.run())?;
-        Ok((store, Flusher { waiters, thread: Some(thread) }))
+        let workers = parts.workers.clone();
+        let (end, ended) = oneshot::channel();
+        let flush = FlushLoop { parts, queue, flushed, _end: end };
+        workers.dedicated("log-flusher", Priority::Normal, Box::pin(flush.run()))?;
+        Ok((store, Flusher { waiters, ended }))
     }
 
     /// Wakes whoever watches the log's size.
@@ -281,22 +289,22 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 }
 
 struct FlushLoop {
-    wal: Arc<Wal>,
+    parts: LogParts,
     queue: mpsc::UnboundedReceiver<Waiter>,
     flushed: Arc<Notify>,
-    clock: Arc<dyn Clock>,
-    times: Arc<FlushTimes>,
+    /// Gone with the loop.
+    _end: oneshot::Sender<()>,
 }
 
 impl FlushLoop {
-    fn run(mut self) {
+    async fn run(mut self) {
         let mut stopping = false;
-        while !stopping && let Some(first) = self.queue.blocking_recv() {
+        while !stopping && let Some(first) = self.queue.recv().await {
             let mut waiters = vec![first];
             while let Ok(next) = self.queue.try_recv() {
                 waiters.push(next);
             }
-            let result = self.sync();
+            let result = self.sync().await;
             for waiter in waiters {
                 match waiter {
                     Waiter::Append(callback) => {
@@ -311,15 +319,19 @@ impl FlushLoop {
         self.flushed.notify_waiters();
     }
 
-    fn sync(&self) -> Result<(), WalError> {
-        let start = self.clock.now();
-        self.times.since_us.store((start.as_micros() as u64).max(1), Ordering::Relaxed);
-        let result = self.wal.sync();
-        let took = self.clock.now().saturating_sub(start).as_micros() as u64;
-        self.times.since_us.store(0, Ordering::Relaxed);
-        self.times.count.fetch_add(1, Ordering::Relaxed);
-        self.times.total_us.fetch_add(took, Ordering::Relaxed);
-        self.times.max_us.fetch_max(took, Ordering::Relaxed);
+    async fn sync(&self) -> Result<(), WalError> {
+        let LogParts { wal, clock, workers, times, .. } = &self.parts;
+        let start = clock.now();
+        times.since_us.store((start.as_micros() as u64).max(1), Ordering::Relaxed);
+        if let Some(disk_time) = workers.disk_time() {
+            disk_time.await;
+        }
+        let result = wal.sync();
+        let took = clock.now().saturating_sub(start).as_micros() as u64;
+        times.since_us.store(0, Ordering::Relaxed);
+        times.count.fetch_add(1, Ordering::Relaxed);
+        times.total_us.fetch_add(took, Ordering::Relaxed);
+        times.max_us.fetch_max(took, Ordering::Relaxed);
         if let Err(error) = &result {
             tracing::error!(%error, "the log cannot be written; this replica stops");
         }
@@ -328,24 +340,16 @@ impl FlushLoop {
 }
 
 impl Flusher {
-    /// Makes durable what is queued and ends the thread. Blocks for the disk.
-    pub(crate) fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        // Without a receiver the thread has ended already.
+    /// Makes durable what is queued, and ends it.
+    pub(crate) async fn stop(mut self) {
         let _ = self.waiters.send(Waiter::Stop);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the log's flusher panicked");
-        }
+        let _ = (&mut self.ended).await;
     }
 }
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        self.end();
+        // Without a receiver it has ended already.
+        let _ = self.waiters.send(Waiter::Stop);
     }
 }

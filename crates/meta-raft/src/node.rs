@@ -29,7 +29,7 @@ use crate::handle::{Inner, RaftHandle};
 use crate::hook::ApplyHook;
 use crate::leader::LeaderDesk;
 use crate::lease_clock::LeaseClock;
-use crate::log_store::{FlushTimes, Flusher, LogStore};
+use crate::log_store::{FlushTimes, Flusher, LogParts, LogStore};
 use crate::net::Listener;
 use crate::net::peers::{Me, Peers};
 use crate::net::server::{PeerServer, Running};
@@ -51,7 +51,7 @@ pub(crate) struct Tasks {
     flusher: Flusher,
     checkpoints: Arc<Checkpoints>,
     peers: Arc<Peers>,
-    _lock: DirectoryLock,
+    _lock: Arc<DirectoryLock>,
 }
 
 impl Tasks {
@@ -63,14 +63,8 @@ impl Tasks {
         if let Err(error) = raft.shutdown().await {
             tracing::warn!(%error, "consensus did not stop cleanly");
         }
-        // Both may wait for the disk.
-        let written = tokio::task::spawn_blocking(move || {
-            checkpoints.stop();
-            flusher.stop();
-        });
-        if written.await.is_err() {
-            tracing::error!("the log's flusher could not be stopped");
-        }
+        checkpoints.stop().await;
+        flusher.stop().await;
     }
 }
 
@@ -102,12 +96,22 @@ pub async fn start(
         member_id: disk.identity.member_id,
     };
     let peers = Arc::new(Peers::new(seams.net.clone(), me, options.timing.connect));
-    let start = disk.state_to_start_from(&options, &peers).await?;
+    let start = disk.state_to_start_from(&options, &seams.workers, &peers).await?;
     let parts = Parts::new(&options, &seams, &disk, start);
-    let log = LogStore::new(disk.wal.clone(), seams.clock.clone(), parts.flush_times.clone());
+    let log = LogStore::new(LogParts {
+        wal: disk.wal.clone(),
+        clock: seams.clock.clone(),
+        workers: seams.workers.clone(),
+        times: parts.flush_times.clone(),
+        _lock: Some(disk.lock.clone()),
+    });
     let (log, flusher) = log.map_err(|e| StartError::Raft(e.to_string()))?;
     let launch = Launch { options, seams, disk, forming, server, peers, parts };
-    let transport = Transport { peers: launch.peers.clone(), timing: launch.options.timing };
+    let transport = Transport {
+        peers: launch.peers.clone(),
+        timing: launch.options.timing,
+        workers: launch.seams.workers.clone(),
+    };
     let grown = log.grown();
     let machine = launch.parts.state_machine(hook);
     let raft = Raft::new(launch.disk.identity.member_id, config, transport, log, machine).await;
@@ -175,7 +179,12 @@ impl Parts {
         let state = Arc::new(State::new(start.core, start.membership));
         let origin = Origin { member: disk.identity.member_id, boot: seams.rng.next_u64().max(1) };
         Self {
-            checkpoints: Arc::new(Checkpoints::new(disk.generations.clone(), state.clone(), start.newest)),
+            checkpoints: Arc::new(Checkpoints::new(
+                seams.workers.clone(),
+                disk.generations.clone(),
+                state.clone(),
+                start.newest,
+            )),
             state,
             proposer: Arc::new(Proposer::new(origin, options.proposer)),
             reads: Arc::new(ReadQueue::new()),

@@ -18,12 +18,13 @@ use openraft::type_config::alias::SnapshotOf;
 use crate::checkpoint::{CheckpointBuilder, CheckpointData, Checkpoints};
 use crate::hook::NoHook;
 use crate::lease_clock::LeaseClock;
-use crate::log_store::{Flusher, LogStore};
+use crate::log_store::{Flusher, LogParts, LogStore};
 use crate::options::ProposerOptions;
 use crate::proposer::Proposer;
 use crate::state::State;
 use crate::state_machine::StateMachine;
 use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig, term_of};
+use crate::workers::Threads;
 
 struct RealClock(Instant);
 
@@ -85,11 +86,18 @@ impl StoreBuilder<TypeConfig, LogStore, Filled, FlusherGuard> for Builder {
         let options = WalOptions { segment_bytes: 64 * 1024, prewrite_bytes: 0, ..WalOptions::default() };
         let (wal, _) = Wal::open(disk.clone(), Path::new("/log"), options).unwrap();
         let clock: Arc<dyn Clock> = Arc::new(RealClock(Instant::now()));
-        let (log, flusher) = LogStore::new(Arc::new(wal), clock.clone(), Arc::default()).unwrap();
+        let (log, flusher) = LogStore::new(LogParts {
+            wal: Arc::new(wal),
+            clock: clock.clone(),
+            workers: Arc::new(Threads),
+            times: Arc::default(),
+            _lock: None,
+        })
+        .unwrap();
         let generations = Arc::new(DiskGenerations::open_dir(disk, Path::new("/checkpoints")).unwrap());
         let state = Arc::new(State::new(Core::new(), StoredMembership::default()));
         let machine = StateMachine {
-            checkpoints: Arc::new(Checkpoints::new(generations, state.clone(), None)),
+            checkpoints: Arc::new(Checkpoints::new(Arc::new(Threads), generations, state.clone(), None)),
             state,
             hook: Arc::new(NoHook),
             proposer: Arc::new(Proposer::new(Origin { member: 1, boot: 1 }, ProposerOptions::default())),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use meta_types::seams::{Clock, Rng};
 
 use crate::net::Net;
+use crate::workers::Workers;
 
 /// One entry of `cluster.initial`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,4 +129,6 @@ pub struct Seams {
     pub disk: Arc<dyn meta_store::Disk>,
     /// The network between replicas.
     pub net: Arc<dyn Net>,
+    /// Threads, for what blocks.
+    pub workers: Arc<dyn Workers>,
 }

@@ -150,7 +150,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         };
         let old = self.state.replace(core, meta.last_membership.clone());
         // Freeing a big state takes a while.
-        tokio::task::spawn_blocking(move || drop(old));
+        self.checkpoints.workers.blocking(Box::new(move || drop(old)));
         self.hook.jumped(revision, compact_revision);
         self.proposer.skipped();
         Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use meta_api::pb::etcdserverpb::ResponseHeader;
 use meta_api::status::{NO_LEADER, NOT_FOR_LEARNER, NOT_SERVING, refusal_to_status};
 use meta_core::Core;
-use meta_raft::RaftStatus;
+use meta_raft::{RaftStatus, Workers};
 use meta_types::limits::MAX_REQUEST_BYTES;
 use meta_types::seams::{Clock, Rng};
 use meta_types::{Command, Refusal, Response, Revision, RevisionEvents};
@@ -33,6 +33,7 @@ pub(crate) struct Context {
     pub(crate) quota: Quota,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
+    pub(crate) workers: Arc<dyn Workers>,
     pub(crate) metrics: ReplicaMetrics,
     pub(crate) leader_patience: Duration,
     pub(crate) progress_interval: Duration,

@@ -30,7 +30,7 @@ mod upkeep;
 pub mod watch;
 
 pub use options::ReplicaOptions;
-pub use replica::{Replica, StartError};
+pub use replica::{Ports, Replica, StartError};
 
 /// The version of etcd's API that is spoken here; clients parse it.
 pub const ETCD_VERSION: &str = "3.7.0";

@@ -57,7 +57,7 @@ process_kit::config! {
 
 impl ReplicaOptions {
     /// What consensus is told. `client` and `peer` are the ports that were bound.
-    pub(crate) fn raft(&self, client: SocketAddr, peer: SocketAddr) -> Result<RaftOptions, StartError> {
+    pub fn raft(&self, client: SocketAddr, peer: SocketAddr) -> Result<RaftOptions, StartError> {
         let peer_addr = told("advertise.peer", &self.advertise_peer, peer)?;
         let mut initial =
             self.initial.iter().map(|text| initial_member(text)).collect::<Result<Vec<_>, _>>()?;

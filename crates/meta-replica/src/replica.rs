@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use meta_raft::{AppliedBatch, ApplyHook, RaftHandle, RaftStatus, Seams, TcpNet};
+use meta_raft::{
+    AppliedBatch, ApplyHook, Listener, RaftHandle, RaftOptions, RaftStatus, Seams, TcpNet, Threads,
+};
 use meta_store::RealDisk;
 use meta_types::Revision;
 use process_kit::net::{BindError, Listen, bind};
 use process_kit::{Metrics, Shutdown, SystemClock, SystemRng};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -53,6 +54,14 @@ pub enum StartError {
     Stopped,
 }
 
+/// The open ports of a replica.
+pub struct Ports {
+    /// Where clients come.
+    pub client: Box<dyn Listener>,
+    /// Where peers come.
+    pub peer: Box<dyn Listener>,
+}
+
 /// A running replica.
 pub struct Replica {
     client_addr: SocketAddr,
@@ -68,17 +77,31 @@ impl Replica {
     /// then the client port answers that it waits. `shutdown` begun ends the wait; after this returns,
     /// [`Replica::shutdown`] is the way to stop.
     pub async fn start(options: ReplicaOptions, shutdown: &Shutdown) -> Result<Self, StartError> {
-        let (client, peer) = bind_ports(&options).await?;
-        let client_addr = client.local_addr().map_err(StartError::Address)?;
-        let peer_addr = peer.local_addr().map_err(StartError::Address)?;
-        let raft_options = options.raft(client_addr, peer_addr)?;
-        let clock = Arc::new(SystemClock::new());
+        let ports = bind_ports(&options).await?;
+        let address = |port: &dyn Listener| port.local_addr().map_err(StartError::Address);
+        let raft_options = options.raft(address(&*ports.client)?, address(&*ports.peer)?)?;
         let seams = Seams {
-            clock: clock.clone(),
+            clock: Arc::new(SystemClock::new()),
             rng: Arc::new(SystemRng),
             disk: Arc::new(RealDisk),
             net: Arc::new(TcpNet),
+            workers: Arc::new(Threads),
         };
+        Self::start_with(options, raft_options, seams, ports, shutdown).await
+    }
+
+    /// The same in a world that is given: `raft_options` are those of [`ReplicaOptions::raft`], as they are or with
+    /// smaller limits.
+    pub async fn start_with(
+        options: ReplicaOptions,
+        raft_options: RaftOptions,
+        seams: Seams,
+        ports: Ports,
+        shutdown: &Shutdown,
+    ) -> Result<Self, StartError> {
+        let Ports { client, peer } = ports;
+        let client_addr = client.local_addr().map_err(StartError::Address)?;
+        let peer_addr = peer.local_addr().map_err(StartError::Address)?;
         let (feed, items) = Feed::new();
         let hook = Arc::new(FeedHook(feed.clone()));
         let formed = CancellationToken::new();
@@ -86,14 +109,14 @@ impl Replica {
         let over = formed.clone().drop_guard();
         let waiting = tokio::spawn(server::serve(client, http::waiting_routes(), formed));
         let raft = tokio::select! {
-            raft = meta_raft::start(raft_options, seams, Box::new(peer), hook) => raft,
+            raft = meta_raft::start(raft_options, seams.clone(), peer, hook) => raft,
             () = shutdown.begun() => return Err(StartError::Stopped),
         };
         drop(over);
         let client = waiting.await.map_err(|_| StartError::Stopped)?;
         let raft = raft?;
         let metrics = Metrics::new("replica");
-        let (context, mut tasks) = build(&options, &raft, clock, &metrics);
+        let (context, mut tasks) = build(&options, &raft, &seams, &metrics);
         let history = Arc::new(CoreHistory(context.core.clone()));
         let dispatcher = Dispatcher::new(context.hub.clone(), history, feed.clone(), items);
         tasks.push(tokio::spawn(dispatcher.run(context.shutdown.clone())));
@@ -187,7 +210,7 @@ impl Replica {
     }
 }
 
-async fn bind_ports(options: &ReplicaOptions) -> Result<(TcpListener, TcpListener), BindError> {
+async fn bind_ports(options: &ReplicaOptions) -> Result<Ports, BindError> {
     let client = Listen {
         addr: options.listen_client,
         key: "listen.client",
@@ -200,14 +223,14 @@ async fn bind_ports(options: &ReplicaOptions) -> Result<(TcpListener, TcpListene
         exposes: "whoever reaches it can put anything into the log",
         insecure: options.insecure,
     };
-    Ok((bind(client).await?, bind(peer).await?))
+    Ok(Ports { client: Box::new(bind(client).await?), peer: Box::new(bind(peer).await?) })
 }
 
 /// What the services share, and the tasks beside them.
 fn build(
     options: &ReplicaOptions,
     raft: &RaftHandle,
-    clock: Arc<SystemClock>,
+    seams: &Seams,
     metrics: &Metrics,
 ) -> (Arc<Context>, Vec<JoinHandle<()>>) {
     let mut status = raft.status();
@@ -232,8 +255,9 @@ fn build(
         headers,
         hub: Arc::new(Hub::new(head)),
         quota: Quota::new(options.quota.0, options.history_max_bytes.0 == 0),
-        clock,
-        rng: Arc::new(SystemRng),
+        clock: seams.clock.clone(),
+        rng: seams.rng.clone(),
+        workers: seams.workers.clone(),
         metrics: ReplicaMetrics::new(metrics),
         leader_patience: options.election_max,
         progress_interval: options.progress_interval,

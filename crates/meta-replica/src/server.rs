@@ -11,7 +11,7 @@ use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use meta_raft::{Connection, Listener};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
@@ -36,7 +36,11 @@ const RESET_STREAMS: usize = 16_384;
 const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
 
 /// Serves until the shutdown, then drains. Gives the port back so that another service may go on with it.
-pub(crate) async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) -> TcpListener {
+pub(crate) async fn serve(
+    listener: Box<dyn Listener>,
+    router: Router,
+    shutdown: CancellationToken,
+) -> Box<dyn Listener> {
     let builder = builder();
     let connections = TaskTracker::new();
     loop {
@@ -45,7 +49,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, shutdown: Cance
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok(stream) => {
                 connections.spawn(connection(builder.clone(), stream, router.clone(), shutdown.clone()));
             }
             Err(error) => refused(&error).await,
@@ -79,14 +83,10 @@ fn builder() -> auto::Builder<TokioExecutor> {
 
 async fn connection(
     builder: auto::Builder<TokioExecutor>,
-    stream: TcpStream,
+    stream: Box<dyn Connection>,
     router: Router,
     shutdown: CancellationToken,
 ) {
-    // Answers are small and waited for.
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
     let service = tower::service_fn(move |request: Request<hyper::body::Incoming>| {
         let router = router.clone();
         async move {

@@ -11,7 +11,8 @@ pub mod wal;
 
 pub use disk::{Disk, MemDisk, MemDiskFaults, RealDisk};
 pub use generation::{
-    BadGeneration, DiskGenerations, Generation, GenerationError, Generations, RecordStream, SledGenerations,
+    BadGeneration, DiskGenerations, Generation, GenerationError, GenerationWriter, Generations, RecordStream,
+    SledGenerations,
 };
 pub use identity::{DirectoryLock, Identity, IdentityError};
 pub use wal::{LogEntry, Position, Recovered, SyncReport, Vote, Wal, WalError, WalOptions};

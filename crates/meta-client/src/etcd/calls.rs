@@ -11,7 +11,6 @@ use meta_types::{
     DeleteRangeReply, DeleteRangeRequest, LeaseId, PutReply, PutRequest, RangeReply, RangeRequest, Revision,
     Txn, TxnReply,
 };
-use rand::Rng;
 use tonic::Status;
 use tonic::transport::Channel;
 
@@ -104,7 +103,7 @@ impl Kv for EtcdKv {
 
     async fn lease_grant(&self, id: LeaseId, ttl: Duration) -> Result<LeaseGranted, KvError> {
         // With an id of our own the grant can be repeated: "exists" after an unknown outcome is the first one.
-        let chosen = if id != 0 { id } else { rand::rng().random_range(1..i64::MAX) };
+        let chosen = if id != 0 { id } else { (self.connections.rng().next_u64() >> 1).max(1) as LeaseId };
         let message = pb::LeaseGrantRequest { ttl: ttl.as_secs() as i64, id: chosen };
         let call = |channel: Channel, limit| {
             let request = timed(message, limit);

@@ -1,11 +1,12 @@
 //! Endpoints, the rotation among them, and one loop that every call goes through.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use meta_api::status::{ErrorClass, classify};
-use rand::Rng;
+use meta_types::seams::Rng;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
@@ -50,10 +51,33 @@ pub(super) enum Repeat {
     IfNotSent,
 }
 
+/// The process' randomness.
+struct ProcessRng;
+
+impl Rng for ProcessRng {
+    fn next_u64(&self) -> u64 {
+        rand::random()
+    }
+}
+
+/// An endpoint (`HOST:PORT` or `http://HOST:PORT`) with a client's bounds, to be connected to.
+pub fn endpoint(name: &str, options: &EtcdOptions) -> Result<Endpoint, KvError> {
+    let uri = if name.contains("://") { name.to_owned() } else { format!("http://{name}") };
+    let endpoint = Endpoint::from_shared(uri)
+        .map_err(|e| KvError::NotSent(format!("{name} is not an endpoint: {e}")))?
+        .connect_timeout(options.connect_timeout)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(options.probe_interval)
+        .keep_alive_timeout(options.probe_interval)
+        .keep_alive_while_idle(true);
+    Ok(endpoint)
+}
+
 pub(super) struct Connections {
     channels: Vec<(String, Channel)>,
     current: AtomicUsize,
     options: EtcdOptions,
+    rng: Arc<dyn Rng>,
 }
 
 impl Connections {
@@ -64,26 +88,36 @@ impl Connections {
         let mut channels = Vec::new();
         for name in endpoints {
             let name = name.as_ref().trim();
-            let uri = if name.contains("://") { name.to_owned() } else { format!("http://{name}") };
-            let endpoint = Endpoint::from_shared(uri)
-                .map_err(|e| KvError::NotSent(format!("{name} is not an endpoint: {e}")))?
-                .connect_timeout(options.connect_timeout)
-                .tcp_nodelay(true)
-                .http2_keep_alive_interval(options.probe_interval)
-                .keep_alive_timeout(options.probe_interval)
-                .keep_alive_while_idle(true);
-            channels.push((name.to_owned(), endpoint.connect_lazy()));
+            channels.push((name.to_owned(), endpoint(name, &options)?.connect_lazy()));
         }
+        Self::over(channels, options, Arc::new(ProcessRng))
+    }
+
+    pub fn over(
+        channels: Vec<(String, Channel)>,
+        options: EtcdOptions,
+        rng: Arc<dyn Rng>,
+    ) -> Result<Self, KvError> {
         if channels.is_empty() {
             return Err(KvError::NotSent("no endpoint is given".into()));
         }
         // Clients spread over the endpoints from the start.
-        let current = AtomicUsize::new(rand::rng().random_range(0..channels.len()));
-        Ok(Self { channels, current, options })
+        let current = AtomicUsize::new((rng.next_u64() % channels.len() as u64) as usize);
+        Ok(Self { channels, current, options, rng })
     }
 
     pub fn options(&self) -> &EtcdOptions {
         &self.options
+    }
+
+    pub fn rng(&self) -> &dyn Rng {
+        &*self.rng
+    }
+
+    /// Between half of it and all of it.
+    pub fn jitter(&self, pause: Duration) -> Duration {
+        let part = (self.rng.next_u64() >> 32) as f64 / f64::from(u32::MAX);
+        pause.mul_f64(0.5 + part / 2.0)
     }
 
     pub fn current_name(&self) -> &str {
@@ -136,7 +170,7 @@ impl Connections {
             }
             tries += 1;
             // A whole round failed: the cluster may be electing a leader.
-            let wait = if tries % self.channels.len() == 0 { jitter(pause) } else { Duration::ZERO };
+            let wait = if tries % self.channels.len() == 0 { self.jitter(pause) } else { Duration::ZERO };
             // A try cut short by the deadline would turn "not sent" into "unknown".
             let worth_it = Instant::now() + wait + self.options.call_timeout / 10 < deadline;
             if !again || !worth_it {
@@ -174,8 +208,4 @@ pub(super) fn timed<T>(message: T, limit: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(limit);
     request
-}
-
-pub(super) fn jitter(pause: Duration) -> Duration {
-    pause.mul_f64(rand::rng().random_range(0.5..1.0))
 }

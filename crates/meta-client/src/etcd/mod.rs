@@ -18,7 +18,10 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use connection::EtcdOptions;
+use meta_types::seams::Rng;
+use tonic::transport::Channel;
+
+pub use connection::{EtcdOptions, endpoint};
 
 use crate::kv::KvError;
 use connection::Connections;
@@ -37,6 +40,16 @@ impl EtcdKv {
         options: EtcdOptions,
     ) -> Result<Self, KvError> {
         Ok(Self { connections: Arc::new(Connections::new(endpoints, options)?) })
+    }
+
+    /// A client over channels to named endpoints that were made elsewhere, say in a simulated network, with its own
+    /// chance. [`endpoint`] gives a channel the bounds of this client.
+    pub fn over(
+        channels: Vec<(String, Channel)>,
+        options: EtcdOptions,
+        rng: Arc<dyn Rng>,
+    ) -> Result<Self, KvError> {
+        Ok(Self { connections: Arc::new(Connections::over(channels, options, rng)?) })
     }
 
     /// The endpoint that calls go to now.

@@ -16,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Status, Streaming};
 
-use super::connection::{Connections, MAX_PAUSE, Repeat, error_of, jitter};
+use super::connection::{Connections, MAX_PAUSE, Repeat, error_of};
 use crate::kv::{KvError, WatchBatch, WatchRequest, Watcher};
 
 /// Batches that wait for a slow listener; beyond that the stream itself stands still.
@@ -124,7 +124,7 @@ impl Follower {
             }
             tokio::select! {
                 () = self.sender.closed() => return,
-                () = tokio::time::sleep(jitter(pause)) => {}
+                () = tokio::time::sleep(self.connections.jitter(pause)) => {}
             }
             pause = (pause * 2).min(MAX_PAUSE);
             let request = WatchRequest { start_revision: self.next, ..self.request.clone() };

@@ -24,6 +24,7 @@ use crate::checkpoint::{CheckpointData, Checkpoints};
 use crate::forming::{self, Forming};
 use crate::leader::LeaderDesk;
 use crate::types::{LogId, Member, Raft, TypeConfig};
+use crate::workers::blocking;
 
 /// Connections served at a time: three a peer and some to spare; more are closed at once.
 const MAX_CONNECTIONS: usize = 256;
@@ -250,12 +251,12 @@ async fn receive_and_install(stream: &mut Stream, running: &Running) -> io::Resu
     let snapshot = openraft::storage::Snapshot { meta, snapshot };
     let installed = running.raft.install_full_snapshot(vote, snapshot).await;
     let checkpoints = running.checkpoints.clone();
-    let discard = tokio::task::spawn_blocking(move || {
+    let discard = blocking(&*running.checkpoints.workers, move || {
         if let Some(generation) = generation {
             checkpoints.discard_unless_used(&generation);
         }
     });
-    discard.await.map_err(io::Error::other)?;
+    discard.await?;
     installed.map(|response| response.vote).map_err(io::Error::other)
 }
 
@@ -264,7 +265,7 @@ async fn give_checkpoint(mut stream: Stream, running: Arc<Running>) -> io::Resul
     let Some(frame) = frame::read(&mut stream).await? else { return Ok(()) };
     let at_least = frame.head::<u64>()?;
     match newest_at_least(&running, at_least).await {
-        Some(data) => transfer::write(&mut stream, None, data).await,
+        Some(data) => transfer::write(&mut stream, &*running.checkpoints.workers, None, data).await,
         None => {
             frame::write(&mut stream, &Outgoing::new(&Part::None, vec![])?).await?;
             stream.flush().await
@@ -278,8 +279,7 @@ async fn newest_at_least(running: &Running, at_least: u64) -> Option<CheckpointD
     };
     let checkpoints = running.checkpoints.clone();
     if !enough(&checkpoints) {
-        let build = running.checkpoints.clone();
-        tokio::task::spawn_blocking(move || build.build()).await.ok()?.ok()?;
+        checkpoints.build().await.ok()?;
     }
     if enough(&checkpoints) { checkpoints.current().map(|snapshot| snapshot.snapshot) } else { None }
 }

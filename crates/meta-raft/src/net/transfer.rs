@@ -21,7 +21,6 @@ use meta_store::generation::{Record, RecordStream};
 use openraft::type_config::alias::SnapshotOf;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
 
 use super::frame::{self, Outgoing};
 use super::link;
@@ -29,13 +28,12 @@ use super::message::Purpose;
 use super::peers::Peers;
 use crate::checkpoint::{CheckpointData, Checkpoints};
 use crate::types::{SnapshotMeta, TypeConfig, Vote};
+use crate::workers::{Workers, blocking};
 
 /// Bytes of records in one frame.
 const BLOCK_BYTES: usize = 256 * 1024;
 /// A sender that says nothing for this long is gone.
 const IDLE: Duration = Duration::from_secs(30);
-/// Blocks between the network and the disk.
-const QUEUE_BLOCKS: usize = 4;
 
 /// What the sender says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,6 +81,7 @@ pub(crate) enum Done {
 /// Sends a checkpoint to member `to`; its vote afterwards.
 pub(crate) async fn send(
     peers: &Peers,
+    workers: &dyn Workers,
     to: u64,
     addr: &str,
     vote: Vote,
@@ -90,7 +89,7 @@ pub(crate) async fn send(
 ) -> io::Result<Vote> {
     let hello = peers.me.hello(Purpose::Checkpoint, to);
     let mut stream = link::open(peers.net.as_ref(), &hello, addr, peers.connect_timeout).await?;
-    write(&mut stream, Some(vote), snapshot.snapshot).await?;
+    write(&mut stream, workers, Some(vote), snapshot.snapshot).await?;
     match frame::read(&mut stream).await?.ok_or(io::ErrorKind::UnexpectedEof)?.head::<Done>()? {
         Done::Installed(vote) => Ok(vote),
         Done::Failed(why) => Err(io::Error::other(why)),
@@ -98,7 +97,12 @@ pub(crate) async fn send(
 }
 
 /// Writes a generation to a connection.
-pub(crate) async fn write<W>(to: &mut W, vote: Option<Vote>, data: CheckpointData) -> io::Result<()>
+pub(crate) async fn write<W>(
+    to: &mut W,
+    workers: &dyn Workers,
+    vote: Option<Vote>,
+    data: CheckpointData,
+) -> io::Result<()>
 where
     W: AsyncWrite + Unpin,
 {
@@ -107,45 +111,49 @@ where
     let Position { term, index } = generation.position;
     let start = Start { vote, term, index, extra: generation.extra.clone() };
     frame::write(to, &Outgoing::new(&Part::Start(start), vec![])?).await?;
-    let (tx, mut blocks) = mpsc::channel(QUEUE_BLOCKS);
-    let reading = tokio::task::spawn_blocking(move || {
-        let records = source.open(&generation).map_err(io::Error::other)?;
-        read_blocks(records, &tx)
-    });
+    let open = move || source.open(&generation).map_err(io::Error::other);
+    let mut blocks = Blocks { records: blocking(workers, open).await??, count: 0 };
     let mut checksum = 0;
-    while let Some(block) = blocks.recv().await {
+    loop {
+        let block;
+        (blocks, block) = blocking(workers, move || blocks.next()).await?;
+        // A damaged generation ends here, before the end part: the receiver takes nothing of it.
+        let Some(block) = block? else { break };
         checksum = crc32c::crc32c_append(checksum, &block);
         frame::write(to, &Outgoing::new(&Part::Records, vec![block])?).await?;
         to.flush().await?;
     }
-    // A damaged generation ends here, before the end part: the receiver takes nothing of it.
-    let records = reading.await.map_err(io::Error::other)??;
-    frame::write(to, &Outgoing::new(&Part::End { records, checksum }, vec![])?).await?;
+    frame::write(to, &Outgoing::new(&Part::End { records: blocks.count, checksum }, vec![])?).await?;
     to.flush().await
 }
 
-fn read_blocks(records: RecordStream, to: &mpsc::Sender<Bytes>) -> io::Result<u64> {
-    let mut count = 0;
-    let mut block = BytesMut::new();
-    let send = |block: &mut BytesMut| {
-        let sent = to.blocking_send(block.split().freeze());
-        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
-    };
-    for record in records {
-        let (key, value) = record.map_err(io::Error::other)?;
-        block.put_u32_le(key.len() as u32);
-        block.put_u32_le(value.len() as u32);
-        block.put_slice(&key);
-        block.put_slice(&value);
-        count += 1;
-        if block.len() >= BLOCK_BYTES {
-            send(&mut block)?;
+/// A generation, block by block.
+struct Blocks {
+    records: RecordStream,
+    count: u64,
+}
+
+impl Blocks {
+    /// The next block, none at the end. Blocks for the disk.
+    fn next(mut self) -> (Self, io::Result<Option<Bytes>>) {
+        let block = self.read();
+        (self, block)
+    }
+
+    fn read(&mut self) -> io::Result<Option<Bytes>> {
+        let mut block = BytesMut::new();
+        while block.len() < BLOCK_BYTES
+            && let Some(record) = self.records.next()
+        {
+            let (key, value) = record.map_err(io::Error::other)?;
+            block.put_u32_le(key.len() as u32);
+            block.put_u32_le(value.len() as u32);
+            block.put_slice(&key);
+            block.put_slice(&value);
+            self.count += 1;
         }
+        Ok((!block.is_empty()).then(|| block.freeze()))
     }
-    if !block.is_empty() {
-        send(&mut block)?;
-    }
-    Ok(count)
 }
 
 /// Reads the start of a transfer; `None` if the peer has nothing to give.
@@ -163,27 +171,8 @@ pub(crate) async fn receive<R: AsyncRead + Unpin>(
     start: Start,
     checkpoints: Arc<Checkpoints>,
 ) -> io::Result<(CheckpointData, SnapshotMeta)> {
-    let (tx, blocks) = mpsc::channel(QUEUE_BLOCKS);
-    let writing = tokio::task::spawn_blocking(move || {
-        let mut records = Incoming { blocks, block: Bytes::new(), ended: false };
-        checkpoints.receive(start.position(), &start.extra, &mut records).map_err(io::Error::other)
-    });
-    let read = read_records(from, &tx).await;
-    // Without the end the writer sees an error and gives up; so it does when the stream broke.
-    if let Ok(()) = read {
-        let _ = tx.send(Block::End).await;
-    }
-    drop(tx);
-    let written = writing.await.map_err(io::Error::other)?;
-    read.and(written)
-}
-
-enum Block {
-    Records(Bytes),
-    End,
-}
-
-async fn read_records<R: AsyncRead + Unpin>(from: &mut R, to: &mpsc::Sender<Block>) -> io::Result<()> {
+    let receipt = checkpoints.receive(start.position(), start.extra).await;
+    let mut receipt = receipt.map_err(io::Error::other)?;
     let (mut count, mut sum) = (0, 0);
     loop {
         let frame = tokio::time::timeout(IDLE, frame::read(from)).await;
@@ -191,28 +180,27 @@ async fn read_records<R: AsyncRead + Unpin>(from: &mut R, to: &mpsc::Sender<Bloc
         match frame.head::<Part>()? {
             Part::Records => {
                 sum = crc32c::crc32c_append(sum, &frame.tail);
-                count += count_records(&frame.tail)?;
-                if to.send(Block::Records(frame.tail)).await.is_err() {
-                    // The writer knows better why.
-                    return Ok(());
-                }
+                let records = records(frame.tail)?;
+                count += records.len() as u64;
+                receipt = receipt.push(records).await.map_err(io::Error::other)?;
             }
-            Part::End { records, checksum } if records == count && checksum == sum => return Ok(()),
+            Part::End { records, checksum } if records == count && checksum == sum => {
+                return receipt.finish().await.map_err(io::Error::other);
+            }
             Part::End { .. } => return Err(invalid("a transfer whose count or checksum is wrong".into())),
             other => return Err(invalid(format!("a transfer with {other:?} in it"))),
         }
     }
 }
 
-/// Counts the records of a block, so that a malformed one is refused before it is handed on.
-fn count_records(block: &Bytes) -> io::Result<u64> {
-    let mut rest = block.clone();
-    let mut count = 0;
-    while !rest.is_empty() {
-        take_record(&mut rest)?;
-        count += 1;
+/// The records of a block.
+fn records(mut block: Bytes) -> io::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    while !block.is_empty() {
+        let (key, value) = take_record(&mut block)?;
+        records.push((key.to_vec(), value.to_vec()));
     }
-    Ok(count)
+    Ok(records)
 }
 
 fn take_record(block: &mut Bytes) -> io::Result<(Bytes, Bytes)> {
@@ -224,34 +212,6 @@ fn take_record(block: &mut Bytes) -> io::Result<(Bytes, Bytes)> {
         return Err(invalid("a block that ends inside a record".into()));
     }
     Ok((block.split_to(key), block.split_to(value)))
-}
-
-/// The records as they come. Ends in an error unless the end part was right.
-struct Incoming {
-    blocks: mpsc::Receiver<Block>,
-    block: Bytes,
-    ended: bool,
-}
-
-impl Iterator for Incoming {
-    type Item = io::Result<Record>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.block.is_empty() {
-            if self.ended {
-                return None;
-            }
-            match self.blocks.blocking_recv() {
-                Some(Block::Records(block)) => self.block = block,
-                Some(Block::End) => self.ended = true,
-                None => {
-                    self.ended = true;
-                    return Some(Err(invalid("the transfer broke".into())));
-                }
-            }
-        }
-        Some(take_record(&mut self.block).map(|(key, value)| (key.to_vec(), value.to_vec())))
-    }
 }
 
 fn invalid(why: String) -> io::Error {

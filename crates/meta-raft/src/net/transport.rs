@@ -21,6 +21,7 @@ use super::transfer;
 use crate::checkpoint::CheckpointData;
 use crate::options::Timing;
 use crate::types::{Member, TypeConfig, Vote};
+use crate::workers::Workers;
 
 /// Appends on their way to one peer. openraft resumes from the last acknowledged one after an error.
 const PIPELINE: usize = 32;
@@ -33,6 +34,7 @@ type AppendStream<'s> =
 pub(crate) struct Transport {
     pub(crate) peers: Arc<Peers>,
     pub(crate) timing: Timing,
+    pub(crate) workers: Arc<dyn Workers>,
 }
 
 /// One of openraft's clients: one peer, one purpose.
@@ -45,6 +47,7 @@ pub(crate) struct PeerClient {
     /// Floor of an answer's deadline.
     floor: Duration,
     install: Duration,
+    workers: Arc<dyn Workers>,
 }
 
 impl Transport {
@@ -59,6 +62,7 @@ impl Transport {
             addr: node.peer_addr.clone(),
             floor: self.timing.append_floor,
             install: self.timing.install,
+            workers: self.workers.clone(),
         }
     }
 }
@@ -163,7 +167,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let sent = transfer::send(&self.peers, self.target, &self.addr, vote, snapshot);
+        let sent = transfer::send(&self.peers, &*self.workers, self.target, &self.addr, vote, snapshot);
         tokio::select! {
             closed = cancel => Err(closed.into()),
             done = tokio::time::timeout(self.install, sent) => match done {

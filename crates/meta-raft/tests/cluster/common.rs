@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use meta_raft::{
     ApplyHook, CheckpointOptions, InitialMember, NoHook, ProposeError, RaftHandle, RaftOptions, RaftStatus,
-    Seams, StartError, TcpNet, Timing, start,
+    Seams, StartError, TcpNet, Threads, Timing, start,
 };
 use meta_raft::{CheckpointKind, Listener, Net};
 use meta_store::{MemDisk, RealDisk, WalOptions};
@@ -43,6 +43,7 @@ pub fn seams() -> Seams {
         rng: Arc::new(RealRng),
         disk: Arc::new(RealDisk),
         net: Arc::new(TcpNet),
+        workers: Arc::new(Threads),
     }
 }
 

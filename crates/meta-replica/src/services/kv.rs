@@ -12,6 +12,7 @@ use meta_api::pb::etcdserverpb as pb;
 use meta_api::pb::etcdserverpb::kv_server::Kv;
 use meta_api::status::refusal_to_status;
 use meta_core::Snapshot;
+use meta_raft::blocking;
 use meta_types::{
     Command, KeyValue, Op, RangeReply, RangeRequest, Refusal, Response as Answer, Revision, SortOrder,
     SortTarget, Txn, TxnReply,
@@ -145,7 +146,7 @@ impl KvService {
         let snapshot = self.0.core.read().snapshot();
         let revision = snapshot.revision();
         let reply = if is_long(&snapshot, &request) {
-            let read = tokio::task::spawn_blocking(move || snapshot.range(&request));
+            let read = blocking(&*self.0.workers, move || snapshot.range(&request));
             read.await.map_err(|_| Status::internal("the read did not end"))?
         } else {
             snapshot.range(&request)

@@ -10,13 +10,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use parking_lot::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use super::stream::{BLOCK_BYTES, BLOCK_PREFIX_BYTES, BlockSource, RecordDecoder, RecordEncoder, Totals};
 use super::{
-    BUILDING, BadGeneration, Generation, GenerationError, Generations, MAX_META_BYTES, META_VERSION, MetaV1,
-    Record, RecordStream, check_built, decode_meta, encode_meta, is_unfinished, name_of, number_of, numbers,
+    BUILDING, BadGeneration, Busy, Generation, GenerationError, GenerationWriter, Generations,
+    MAX_META_BYTES, META_VERSION, MetaV1, Record, RecordStream, check_built, decode_meta, encode_meta,
+    is_unfinished, name_of, number_of, numbers,
 };
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::wal::Position;
@@ -30,10 +30,15 @@ const WRITE_BYTES: usize = 1 << 20;
 
 /// Generations in a directory of a [`Disk`].
 pub struct DiskGenerations {
+    files: Files,
+    writing: Arc<AtomicBool>,
+}
+
+/// The directory, for those who read it and for the one who writes.
+#[derive(Clone)]
+struct Files {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// One build at a time.
-    building: Mutex<()>,
 }
 
 impl DiskGenerations {
@@ -45,34 +50,26 @@ impl DiskGenerations {
             disk.remove_file(&dir.join(name)).map_err(failed)?;
         }
         disk.sync_dir(dir).map_err(failed)?;
-        Ok(Self { disk, dir: dir.to_owned(), building: Mutex::new(()) })
+        Ok(Self { files: Files { disk, dir: dir.to_owned() }, writing: Arc::default() })
     }
+}
 
-    fn build_at(
-        &self,
-        path: &Path,
-        number: u64,
-        (position, extra): (Position, &[u8]),
-        records: &mut dyn Iterator<Item = io::Result<Record>>,
-    ) -> Result<Generation, GenerationError> {
-        let failed = GenerationError::io(path);
-        let file = self.disk.open(path, OpenMode::CreateNew).map_err(failed)?;
-        let mut out = FileWriter { file: &*file, path, at: 0, buffer: header() };
-        let mut encoder = RecordEncoder::default();
-        for record in records {
-            encoder.push(record.map_err(GenerationError::Source)?, &mut |_, block| out.block(&block))?;
+impl Files {
+    fn begin(&self, position: Position, extra: &[u8], busy: Busy) -> Result<DiskWriter, GenerationError> {
+        let failed = GenerationError::io(&self.dir);
+        let names = self.disk.list(&self.dir).map_err(failed)?;
+        let number = numbers(&names).first().map_or(1, |newest| newest + 1);
+        let path = self.dir.join(name_of(number) + BUILDING);
+        match self.disk.remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+            _ => {}
         }
-        let totals = encoder.finish(&mut |_, block| out.block(&block))?;
-        let meta = MetaV1::new(number, position, extra, totals);
-        let offset = (out.at + out.buffer.len() as u64).to_le_bytes();
-        out.buffer.extend_from_slice(&encode_meta(META_VERSION, &meta, path)?);
-        out.buffer.extend_from_slice(&offset);
-        out.buffer.extend_from_slice(&crc32c::crc32c(&offset).to_le_bytes());
-        out.flush()?;
-        file.sync_all().map_err(failed)?;
-        let (found, end) = self.describe(path, number)?;
-        let mut stream = self.stream(path, &found, end)?;
-        check_built(found.into(), meta, path, &mut stream)
+        let file = self.disk.open(&path, OpenMode::CreateNew).map_err(GenerationError::io(&path))?;
+        let out = FileWriter { file, path: path.clone(), at: 0, buffer: header() };
+        let scratch = Scratch { disk: self.disk.clone(), path, finished: false };
+        let extra = extra.to_vec();
+        let encoder = RecordEncoder::default();
+        Ok(DiskWriter { files: self.clone(), number, position, extra, out, encoder, scratch, _busy: busy })
     }
 
     /// Reads header, trailer and description; also where the blocks end.
@@ -138,14 +135,64 @@ fn check_header(file: &dyn DiskFile, path: &Path) -> Result<(), GenerationError>
     Err(GenerationError::damaged(path, what))
 }
 
-struct FileWriter<'a> {
-    file: &'a dyn DiskFile,
-    path: &'a Path,
+/// A file that goes away unless it was finished.
+struct Scratch {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    finished: bool,
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.finished {
+            // What cannot be removed now is removed at the next start.
+            let _ = self.disk.remove_file(&self.path);
+        }
+    }
+}
+
+struct DiskWriter {
+    files: Files,
+    number: u64,
+    position: Position,
+    extra: Vec<u8>,
+    out: FileWriter,
+    encoder: RecordEncoder,
+    scratch: Scratch,
+    _busy: Busy,
+}
+
+impl GenerationWriter for DiskWriter {
+    fn push(&mut self, record: Record) -> Result<(), GenerationError> {
+        let out = &mut self.out;
+        self.encoder.push(record, &mut |_, block| out.block(&block))
+    }
+
+    fn finish(self: Box<Self>) -> Result<Generation, GenerationError> {
+        let Self { files, number, position, extra, mut out, encoder, mut scratch, _busy } = *self;
+        let path = scratch.path.clone();
+        let totals = encoder.finish(&mut |_, block| out.block(&block))?;
+        let meta = MetaV1::new(number, position, &extra, totals);
+        out.finish(&meta)?;
+        let (found, end) = files.describe(&path, number)?;
+        let mut stream = files.stream(&path, &found, end)?;
+        let built = check_built(found.into(), meta, &path, &mut stream)?;
+        let failed = GenerationError::io(&files.dir);
+        files.disk.rename(&path, &files.dir.join(&built.name)).map_err(failed)?;
+        scratch.finished = true;
+        files.disk.sync_dir(&files.dir).map_err(failed)?;
+        Ok(built)
+    }
+}
+
+struct FileWriter {
+    file: Box<dyn DiskFile>,
+    path: PathBuf,
     at: u64,
     buffer: Vec<u8>,
 }
 
-impl FileWriter<'_> {
+impl FileWriter {
     fn block(&mut self, block: &[u8]) -> Result<(), GenerationError> {
         self.buffer.extend_from_slice(&(block.len() as u32).to_le_bytes());
         self.buffer.extend_from_slice(block);
@@ -153,10 +200,20 @@ impl FileWriter<'_> {
     }
 
     fn flush(&mut self) -> Result<(), GenerationError> {
-        self.file.write_all_at(&self.buffer, self.at).map_err(GenerationError::io(self.path))?;
+        self.file.write_all_at(&self.buffer, self.at).map_err(GenerationError::io(&self.path))?;
         self.at += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
+    }
+
+    /// Description and trailer, and all of it durable.
+    fn finish(&mut self, meta: &MetaV1) -> Result<(), GenerationError> {
+        let offset = (self.at + self.buffer.len() as u64).to_le_bytes();
+        self.buffer.extend_from_slice(&encode_meta(META_VERSION, meta, &self.path)?);
+        self.buffer.extend_from_slice(&offset);
+        self.buffer.extend_from_slice(&crc32c::crc32c(&offset).to_le_bytes());
+        self.flush()?;
+        self.file.sync_all().map_err(GenerationError::io(&self.path))
     }
 }
 
@@ -190,37 +247,16 @@ impl BlockSource for FileBlocks {
 }
 
 impl Generations for DiskGenerations {
-    fn build(
-        &self,
-        position: Position,
-        extra: &[u8],
-        records: &mut dyn Iterator<Item = io::Result<Record>>,
-    ) -> Result<Generation, GenerationError> {
-        let _one = self.building.lock();
-        let failed = GenerationError::io(&self.dir);
-        let names = self.disk.list(&self.dir).map_err(failed)?;
-        let number = numbers(&names).first().map_or(1, |newest| newest + 1);
-        let building = self.dir.join(name_of(number) + BUILDING);
-        match self.disk.remove_file(&building) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
-            _ => {}
-        }
-        let built = self.build_at(&building, number, (position, extra), records);
-        if built.is_err() {
-            // The first error is the one to tell; what stays is removed at the next start.
-            let _ = self.disk.remove_file(&building);
-        }
-        let built = built?;
-        self.disk.rename(&building, &self.dir.join(&built.name)).map_err(failed)?;
-        self.disk.sync_dir(&self.dir).map_err(failed)?;
-        Ok(built)
+    fn begin(&self, position: Position, extra: &[u8]) -> Result<Box<dyn GenerationWriter>, GenerationError> {
+        let busy = Busy::take(&self.writing, &self.files.dir)?;
+        Ok(Box::new(self.files.begin(position, extra, busy)?))
     }
 
     fn list(&self) -> Result<Vec<Result<Generation, BadGeneration>>, GenerationError> {
-        let names = self.disk.list(&self.dir).map_err(GenerationError::io(&self.dir))?;
+        let names = self.files.disk.list(&self.files.dir).map_err(GenerationError::io(&self.files.dir))?;
         let found = numbers(&names).into_iter().map(|number| {
             let name = name_of(number);
-            match self.describe(&self.dir.join(&name), number) {
+            match self.files.describe(&self.files.dir.join(&name), number) {
                 Ok((meta, _)) => Ok(meta.into()),
                 Err(error) => Err(BadGeneration { name, error }),
             }
@@ -229,21 +265,21 @@ impl Generations for DiskGenerations {
     }
 
     fn open(&self, generation: &Generation) -> Result<RecordStream, GenerationError> {
-        let path = self.dir.join(&generation.name);
-        let (meta, end) = self.describe(&path, generation.number)?;
+        let path = self.files.dir.join(&generation.name);
+        let (meta, end) = self.files.describe(&path, generation.number)?;
         if Generation::from(meta.clone()) != *generation {
             return Err(GenerationError::damaged(&path, "it is not the one that was listed"));
         }
-        Ok(Box::new(self.stream(&path, &meta, end)?))
+        Ok(Box::new(self.files.stream(&path, &meta, end)?))
     }
 
     fn remove(&self, name: &str) -> Result<(), GenerationError> {
-        let path = self.dir.join(name);
+        let path = self.files.dir.join(name);
         let failed = GenerationError::io(&path);
         if number_of(name).is_none() {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
         }
-        self.disk.remove_file(&path).map_err(failed)?;
-        self.disk.sync_dir(&self.dir).map_err(failed)
+        self.files.disk.remove_file(&path).map_err(failed)?;
+        self.files.disk.sync_dir(&self.files.dir).map_err(failed)
     }
 }

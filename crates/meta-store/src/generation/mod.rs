@@ -14,6 +14,8 @@ mod tree;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use meta_types::codec;
 use serde::de::DeserializeOwned;
@@ -99,15 +101,33 @@ impl GenerationError {
 /// so what was read counts only when the end was reached without one.
 pub type RecordStream = Box<dyn Iterator<Item = Result<Record, GenerationError>> + Send>;
 
+/// A generation that is being written. Dropped before it is finished, it leaves nothing behind.
+pub trait GenerationWriter: Send {
+    /// Adds a record above all before it.
+    fn push(&mut self, record: Record) -> Result<(), GenerationError>;
+
+    /// Makes it durable and verifies it. When this returns it is the newest.
+    fn finish(self: Box<Self>) -> Result<Generation, GenerationError>;
+}
+
 /// A directory of generations.
 pub trait Generations: Send + Sync {
-    /// Writes a new generation and verifies it. When this returns it is durable and the newest.
+    /// Begins a new generation. One is written at a time; a second is refused.
+    fn begin(&self, position: Position, extra: &[u8]) -> Result<Box<dyn GenerationWriter>, GenerationError>;
+
+    /// Writes a new generation of these records.
     fn build(
         &self,
         position: Position,
         extra: &[u8],
         records: &mut dyn Iterator<Item = io::Result<Record>>,
-    ) -> Result<Generation, GenerationError>;
+    ) -> Result<Generation, GenerationError> {
+        let mut writer = self.begin(position, extra)?;
+        for record in records {
+            writer.push(record.map_err(GenerationError::Source)?)?;
+        }
+        writer.finish()
+    }
 
     /// All there are, newest first.
     fn list(&self) -> Result<Vec<Result<Generation, BadGeneration>>, GenerationError>;
@@ -137,6 +157,25 @@ pub trait Generations: Send + Sync {
     /// Reads all of one and checks count, order and checksum.
     fn verify(&self, generation: &Generation) -> Result<(), GenerationError> {
         self.open(generation)?.try_for_each(|record| record.map(drop))
+    }
+}
+
+/// Held while a generation is written in a directory.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn take(flag: &Arc<AtomicBool>, dir: &Path) -> Result<Self, GenerationError> {
+        if flag.swap(true, Ordering::Acquire) {
+            let busy = io::Error::new(io::ErrorKind::ResourceBusy, "another one is being written");
+            return Err(GenerationError::io(dir)(busy));
+        }
+        Ok(Self(flag.clone()))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

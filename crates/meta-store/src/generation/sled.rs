@@ -22,16 +22,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::stream::{BlockSource, RecordDecoder, RecordEncoder, Totals};
 use super::tree::{self, FileSum};
 use super::{
-    BUILDING, BadGeneration, Generation, GenerationError, Generations, META_VERSION, MetaV1, Record,
-    RecordStream, check_built, decode_meta, encode_meta, is_unfinished, name_of, number_of, numbers,
+    BUILDING, BadGeneration, Busy, Generation, GenerationError, GenerationWriter, Generations, META_VERSION,
+    MetaV1, Record, RecordStream, check_built, decode_meta, encode_meta, is_unfinished, name_of, number_of,
+    numbers,
 };
 use crate::wal::Position;
 
@@ -53,9 +54,13 @@ struct DescriptionV1 {
 
 /// Generations as sled databases in a directory of the real file system.
 pub struct SledGenerations {
-    dir: PathBuf,
-    /// One build at a time.
-    building: Mutex<()>,
+    dir: Arc<Directory>,
+    writing: Arc<AtomicBool>,
+}
+
+/// The directory, for those who read it and for the one who writes.
+struct Directory {
+    path: PathBuf,
     readers: AtomicU64,
 }
 
@@ -70,35 +75,31 @@ impl SledGenerations {
             }
         }
         tree::sync_dir(dir).map_err(failed)?;
-        Ok(Self { dir: dir.to_owned(), building: Mutex::new(()), readers: AtomicU64::new(0) })
+        let dir = Arc::new(Directory { path: dir.to_owned(), readers: AtomicU64::new(0) });
+        Ok(Self { dir, writing: Arc::default() })
     }
+}
 
-    fn build_at(
-        &self,
-        path: &Path,
-        number: u64,
-        (position, extra): (Position, &[u8]),
-        records: &mut dyn Iterator<Item = io::Result<Record>>,
-    ) -> Result<Generation, GenerationError> {
-        let failed = GenerationError::io(path);
+impl Directory {
+    fn begin(
+        self: &Arc<Self>,
+        position: Position,
+        extra: &[u8],
+        busy: Busy,
+    ) -> Result<SledWriter, GenerationError> {
+        let names = tree::names(&self.path).map_err(GenerationError::io(&self.path))?;
+        let number = numbers(&names).first().map_or(1, |newest| newest + 1);
+        let path = self.path.join(name_of(number) + BUILDING);
+        let failed = GenerationError::io(&path);
         if path.exists() {
-            std::fs::remove_dir_all(path).map_err(failed)?;
+            std::fs::remove_dir_all(&path).map_err(failed)?;
         }
-        std::fs::create_dir(path).map_err(failed)?;
-        let sled_dir = path.join(SLED_DIR);
-        let totals = write_blocks(&sled_dir, records)?;
-        if !tree::names(&sled_dir.join(BLOBS_DIR)).map_err(failed)?.is_empty() {
-            return Err(failed(io::Error::other("sled made blob files, which it never syncs")));
-        }
-        let meta = MetaV1::new(number, position, extra, totals);
-        let files = tree::sum_files(&sled_dir).map_err(failed)?;
-        let description = DescriptionV1 { meta: meta.clone(), files };
-        let description = encode_meta(META_VERSION, &description, path)?;
-        std::fs::write(path.join(DESCRIPTION), description).map_err(failed)?;
-        tree::sync_all(path).map_err(failed)?;
-        let found = describe(path, number)?;
-        let mut stream = self.stream(path, &found)?;
-        check_built(Generation::from(found.meta), meta, path, &mut stream)
+        std::fs::create_dir(&path).map_err(failed)?;
+        let scratch = Scratch(path);
+        let blocks = BlockWriter::create(&scratch.0.join(SLED_DIR))?;
+        let encoder = RecordEncoder::default();
+        let (dir, extra) = (self.clone(), extra.to_vec());
+        Ok(SledWriter { dir, number, position, extra, encoder, blocks, scratch, _busy: busy })
     }
 
     /// Copies the database, verifying each file on the way, and opens the copy.
@@ -109,7 +110,7 @@ impl SledGenerations {
     ) -> Result<RecordDecoder<SledBlocks>, GenerationError> {
         let failed = GenerationError::io(path);
         let reader = self.readers.fetch_add(1, Ordering::Relaxed);
-        let copy = self.dir.join(format!("{}-{reader}{READING}", name_of(description.meta.number)));
+        let copy = self.path.join(format!("{}-{reader}{READING}", name_of(description.meta.number)));
         std::fs::create_dir(&copy).map_err(failed)?;
         let scratch = Scratch(copy);
         let wrong =
@@ -144,37 +145,94 @@ fn guarded<T>(path: &Path, f: impl FnOnce() -> sled::Result<T>) -> Result<T, Gen
     }
 }
 
-/// Writes the records into a fresh database at `path`, and closes it.
-fn write_blocks(
-    path: &Path,
-    records: &mut dyn Iterator<Item = io::Result<Record>>,
-) -> Result<Totals, GenerationError> {
-    let db = guarded(path, || config(path).create_new(true).open())?;
-    let mut batch = Vec::with_capacity(BATCH_BLOCKS);
-    let mut sink = |number: u64, block: Vec<u8>| {
-        batch.push((number, block));
-        if batch.len() < BATCH_BLOCKS { Ok(()) } else { write_batch(path, &db, &mut batch) }
-    };
-    let mut encoder = RecordEncoder::default();
-    for record in records {
-        encoder.push(record.map_err(GenerationError::Source)?, &mut sink)?;
-    }
-    let totals = encoder.finish(&mut sink)?;
-    write_batch(path, &db, &mut batch)?;
-    guarded(path, || db.flush())?;
-    guarded(path, move || {
-        drop(db);
-        Ok(())
-    })?;
-    Ok(totals)
+/// Writes blocks into a fresh database. Closing one may panic too.
+struct BlockWriter {
+    path: PathBuf,
+    db: Option<sled::Db>,
+    batch: Vec<(u64, Vec<u8>)>,
 }
 
-fn write_batch(path: &Path, db: &sled::Db, batch: &mut Vec<(u64, Vec<u8>)>) -> Result<(), GenerationError> {
-    let mut writes = sled::Batch::default();
-    for (number, block) in batch.drain(..) {
-        writes.insert(&number.to_be_bytes(), block);
+impl BlockWriter {
+    fn create(path: &Path) -> Result<Self, GenerationError> {
+        let db = guarded(path, || config(path).create_new(true).open())?;
+        Ok(Self { path: path.to_owned(), db: Some(db), batch: Vec::with_capacity(BATCH_BLOCKS) })
     }
-    guarded(path, || db.apply_batch(writes))
+
+    fn block(&mut self, number: u64, block: Vec<u8>) -> Result<(), GenerationError> {
+        self.batch.push((number, block));
+        if self.batch.len() < BATCH_BLOCKS { Ok(()) } else { self.write() }
+    }
+
+    fn write(&mut self) -> Result<(), GenerationError> {
+        let mut writes = sled::Batch::default();
+        for (number, block) in self.batch.drain(..) {
+            writes.insert(&number.to_be_bytes(), block);
+        }
+        self.db.as_ref().map_or(Ok(()), |db| guarded(&self.path, || db.apply_batch(writes)))
+    }
+
+    /// Writes what is left, and closes the database.
+    fn close(&mut self) -> Result<(), GenerationError> {
+        self.write()?;
+        let Some(db) = self.db.take() else { return Ok(()) };
+        guarded(&self.path, || db.flush())?;
+        guarded(&self.path, move || {
+            drop(db);
+            Ok(())
+        })
+    }
+}
+
+impl Drop for BlockWriter {
+    fn drop(&mut self) {
+        let db = self.db.take();
+        // It is thrown away with what it wrote.
+        let _ = catch_unwind(AssertUnwindSafe(move || drop(db)));
+    }
+}
+
+struct SledWriter {
+    dir: Arc<Directory>,
+    number: u64,
+    position: Position,
+    extra: Vec<u8>,
+    encoder: RecordEncoder,
+    /// Closed before its directory goes away.
+    blocks: BlockWriter,
+    scratch: Scratch,
+    _busy: Busy,
+}
+
+impl GenerationWriter for SledWriter {
+    fn push(&mut self, record: Record) -> Result<(), GenerationError> {
+        let blocks = &mut self.blocks;
+        self.encoder.push(record, &mut |number, block| blocks.block(number, block))
+    }
+
+    fn finish(self: Box<Self>) -> Result<Generation, GenerationError> {
+        let Self { _busy, scratch, dir, number, position, extra, encoder, mut blocks } = *self;
+        let path = scratch.0.as_path();
+        let failed = GenerationError::io(path);
+        let totals = encoder.finish(&mut |number, block| blocks.block(number, block))?;
+        blocks.close()?;
+        let sled_dir = path.join(SLED_DIR);
+        if !tree::names(&sled_dir.join(BLOBS_DIR)).map_err(failed)?.is_empty() {
+            return Err(failed(io::Error::other("sled made blob files, which it never syncs")));
+        }
+        let meta = MetaV1::new(number, position, &extra, totals);
+        let files = tree::sum_files(&sled_dir).map_err(failed)?;
+        let description = DescriptionV1 { meta: meta.clone(), files };
+        let description = encode_meta(META_VERSION, &description, path)?;
+        std::fs::write(path.join(DESCRIPTION), description).map_err(failed)?;
+        tree::sync_all(path).map_err(failed)?;
+        let found = describe(path, number)?;
+        let mut stream = dir.stream(path, &found)?;
+        let built = check_built(Generation::from(found.meta), meta, path, &mut stream)?;
+        std::fs::rename(path, dir.path.join(&built.name)).map_err(failed)?;
+        // The name is taken: dropping the scratch removes nothing.
+        tree::sync_dir(&dir.path).map_err(failed)?;
+        Ok(built)
+    }
 }
 
 fn describe(path: &Path, number: u64) -> Result<DescriptionV1, GenerationError> {
@@ -218,33 +276,16 @@ impl Drop for SledBlocks {
 }
 
 impl Generations for SledGenerations {
-    fn build(
-        &self,
-        position: Position,
-        extra: &[u8],
-        records: &mut dyn Iterator<Item = io::Result<Record>>,
-    ) -> Result<Generation, GenerationError> {
-        let _one = self.building.lock();
-        let failed = GenerationError::io(&self.dir);
-        let names = tree::names(&self.dir).map_err(failed)?;
-        let number = numbers(&names).first().map_or(1, |newest| newest + 1);
-        let building = self.dir.join(name_of(number) + BUILDING);
-        let built = self.build_at(&building, number, (position, extra), records);
-        if built.is_err() {
-            // The first error is the one to tell; what stays is removed at the next start.
-            let _ = std::fs::remove_dir_all(&building);
-        }
-        let built = built?;
-        std::fs::rename(&building, self.dir.join(&built.name)).map_err(failed)?;
-        tree::sync_dir(&self.dir).map_err(failed)?;
-        Ok(built)
+    fn begin(&self, position: Position, extra: &[u8]) -> Result<Box<dyn GenerationWriter>, GenerationError> {
+        let busy = Busy::take(&self.writing, &self.dir.path)?;
+        Ok(Box::new(self.dir.begin(position, extra, busy)?))
     }
 
     fn list(&self) -> Result<Vec<Result<Generation, BadGeneration>>, GenerationError> {
-        let names = tree::names(&self.dir).map_err(GenerationError::io(&self.dir))?;
+        let names = tree::names(&self.dir.path).map_err(GenerationError::io(&self.dir.path))?;
         let found = numbers(&names).into_iter().map(|number| {
             let name = name_of(number);
-            match describe(&self.dir.join(&name), number) {
+            match describe(&self.dir.path.join(&name), number) {
                 Ok(description) => Ok(description.meta.into()),
                 Err(error) => Err(BadGeneration { name, error }),
             }
@@ -253,25 +294,25 @@ impl Generations for SledGenerations {
     }
 
     fn open(&self, generation: &Generation) -> Result<RecordStream, GenerationError> {
-        let path = self.dir.join(&generation.name);
+        let path = self.dir.path.join(&generation.name);
         let description = describe(&path, generation.number)?;
         if Generation::from(description.meta.clone()) != *generation {
             return Err(GenerationError::damaged(&path, "it is not the one that was listed"));
         }
-        Ok(Box::new(self.stream(&path, &description)?))
+        Ok(Box::new(self.dir.stream(&path, &description)?))
     }
 
     fn remove(&self, name: &str) -> Result<(), GenerationError> {
-        let path = self.dir.join(name);
+        let path = self.dir.path.join(name);
         let failed = GenerationError::io(&path);
         if number_of(name).is_none() {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
         }
         // Half removed it must not be taken for a damaged generation.
-        let doomed = self.dir.join(format!("{name}{BUILDING}"));
+        let doomed = self.dir.path.join(format!("{name}{BUILDING}"));
         std::fs::rename(&path, &doomed).map_err(failed)?;
-        tree::sync_dir(&self.dir).map_err(failed)?;
+        tree::sync_dir(&self.dir.path).map_err(failed)?;
         std::fs::remove_dir_all(&doomed).map_err(failed)?;
-        tree::sync_dir(&self.dir).map_err(failed)
+        tree::sync_dir(&self.dir.path).map_err(failed)
     }
 }
