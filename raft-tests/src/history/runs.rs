@@ -101,6 +101,8 @@ pub struct JobEvent {
 pub enum JobEventKind {
     /// main() was started.
     Started,
+    /// It counts as a job from now on, so that its run may complete: told before the node reports it to the store.
+    Created,
     /// It is gone: it ended by itself, was killed by its guard, or its machine died. From now on it does nothing.
     Ended,
 }

@@ -54,6 +54,14 @@ pub enum WatchWord {
 }
 
 impl WatchHistory {
+    /// Every event that came, in order.
+    pub fn events(&self) -> impl Iterator<Item = &Event> {
+        self.responses.iter().flat_map(|response| match &response.word {
+            WatchWord::Events { events, .. } => events.as_slice(),
+            WatchWord::Progress { .. } | WatchWord::Compacted { .. } | WatchWord::Ended(_) => &[],
+        })
+    }
+
     /// The first revision that has to be delivered, once it is known: `start_revision`, or the one after creation.
     pub fn first_revision(&self) -> Option<Revision> {
         match self.request.start_revision {

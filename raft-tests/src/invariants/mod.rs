@@ -24,6 +24,8 @@ mod record_rules;
 mod revisions;
 mod state_machine_safety;
 mod step;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use self::view::{ClusterView, EntryMark, LeaseMark, LogChange, ReplicaId, ReplicaView, StateMark};
