@@ -224,8 +224,13 @@ impl Core {
 
     /// The hash of the logical state: equal on all replicas at the same applied entry. O(1).
     pub fn state_hash(&self) -> u64 {
+        self.hash_with(&self.dedup)
+    }
+
+    /// The same, were this the dedup.
+    pub(crate) fn hash_with(&self, dedup: &Dedup) -> u64 {
         let keys = self.keys.hash().value();
-        let parts = [keys, self.leases.hash().value(), self.dedup.hash().value()];
+        let parts = [keys, self.leases.hash().value(), dedup.hash().value()];
         whole(parts, &Scalars::of(self))
     }
 

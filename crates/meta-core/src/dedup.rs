@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use meta_types::controls::{Control, active};
 use meta_types::limits::MAX_DEDUP_WINDOW;
 use meta_types::{Origin, Refusal};
 
@@ -68,6 +69,21 @@ impl Dedup {
 
     pub(crate) fn members(&self) -> &BTreeMap<u64, Registered> {
         &self.members
+    }
+
+    pub(crate) fn into_members(self) -> BTreeMap<u64, Registered> {
+        self.members
+    }
+
+    /// What of it a checkpoint keeps: all.
+    pub(crate) fn for_checkpoint(&self) -> Self {
+        // Positive control: who may propose is kept, what of theirs was applied is not.
+        if active(Control::DedupForgottenInCheckpoint) {
+            let mut members = self.members.clone();
+            members.values_mut().for_each(|registered| registered.applied.clear());
+            return Self::restore(members);
+        }
+        self.clone()
     }
 
     pub(crate) fn hash(&self) -> Sum {

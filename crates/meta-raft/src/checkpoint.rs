@@ -203,6 +203,13 @@ impl Checkpoints {
             let core = self.state.core.read();
             (core.freeze(), self.state.membership.lock().clone(), self.state.installs())
         };
+        #[cfg(feature = "positive-controls")]
+        if meta_types::controls::active(meta_types::controls::Control::IndexApartFromData)
+            && let Some(recorded) = *self.state.recorded.lock()
+            && Some(recorded) > frozen.applied()
+        {
+            frozen.pretend_at(recorded);
+        }
         let at = frozen.applied().ok_or(CheckpointError::Empty)?;
         let position = Position { term: at.term, index: at.index };
         let mut step = Vec::new().into_iter();

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use meta_store::{Generation, Wal};
+use meta_types::controls::{Control, active};
 use openraft::async_runtime::WatchReceiver;
 use tokio::sync::{Notify, watch};
 
@@ -69,6 +70,13 @@ impl CheckpointDriver {
     }
 
     async fn checkpoint(&self) -> Result<(), CheckpointError> {
+        // Positive control: the log goes first, the checkpoint that makes up for it is yet to be written.
+        if active(Control::PurgeBeforeVerified)
+            && let Some(applied) = (*self.applied.borrow()).and_then(|index| self.wal.position(index))
+        {
+            // A log that does not take it stops the replica elsewhere.
+            let _ = self.wal.purge(applied);
+        }
         let built = self.checkpoints.build().await?;
         self.show(&built).await;
         let oldest = self.checkpoints.prune().await?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use meta_types::LeaseStamp;
+use meta_types::controls::{Control, active};
 use meta_types::seams::Clock;
 use parking_lot::Mutex;
 
@@ -33,6 +34,12 @@ impl LeaseClock {
     /// An entry of `term` was applied, after which the state's lease time is `lease_time_ms`.
     pub(crate) fn on_applied(&self, term: u64, lease_time_ms: u64) {
         let mut base = self.base.lock();
+        // Positive control: time goes on from the first entry this replica ever applied, leader or not.
+        if active(Control::LeaseTimeWithoutLeader)
+            && let Some(running) = &mut *base
+        {
+            running.term = running.term.max(term);
+        }
         if base.is_none_or(|b| b.term < term) {
             *base = Some(Base { term, lease_time_ms, at: self.clock.now() });
         }

@@ -16,6 +16,9 @@ pub(crate) struct State {
     /// How often a checkpoint replaced the state. A long walk over it checks that it is still the same one.
     installs: Mutex<u64>,
     applied: watch::Sender<Option<u64>>,
+    /// Positive control: the index that is on record apart from the data.
+    #[cfg(feature = "positive-controls")]
+    pub(crate) recorded: Mutex<Option<meta_core::EntryPosition>>,
 }
 
 impl State {
@@ -26,6 +29,8 @@ impl State {
             membership: Mutex::new(membership),
             installs: Mutex::new(0),
             applied,
+            #[cfg(feature = "positive-controls")]
+            recorded: Mutex::new(None),
         }
     }
 

@@ -127,7 +127,14 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let mut steps = entries.ready_chunks(STEP_ENTRIES);
         while let Some(entries) = steps.next().await {
             let decoded = entries.into_iter().map(|entry| entry.and_then(Step::new));
-            self.apply_step(decoded.collect::<io::Result<Vec<_>>>()?);
+            let steps = decoded.collect::<io::Result<Vec<_>>>()?;
+            // Positive control: the index first, the data a moment later. A checkpoint between has one of the two.
+            #[cfg(feature = "positive-controls")]
+            if meta_types::controls::active(meta_types::controls::Control::IndexApartFromData) {
+                *self.state.recorded.lock() = steps.last().map(|step| step.at);
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+            self.apply_step(steps);
             // A long catch-up leaves the thread to others now and then.
             tokio::task::consume_budget().await;
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
+use meta_types::controls::{Control, active};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{Backoff, RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
@@ -20,7 +21,7 @@ use super::peers::{PeerLinks, Peers};
 use super::transfer;
 use crate::checkpoint::CheckpointData;
 use crate::options::Timing;
-use crate::types::{Member, TypeConfig, Vote};
+use crate::types::{LogId, Member, TypeConfig, Vote};
 use crate::workers::Workers;
 
 /// Appends on their way to one peer. openraft resumes from the last acknowledged one after an error.
@@ -89,6 +90,11 @@ impl PeerClient {
     }
 }
 
+/// The last entry that a peer has once it took the request.
+fn last_of(rpc: &AppendEntriesRequest<TypeConfig>) -> Option<LogId> {
+    rpc.entries.last().map(|entry| entry.log_id).or(rpc.prev_log_id)
+}
+
 async fn start_append(link: &Link, rpc: AppendEntriesRequest<TypeConfig>) -> RpcResult<Pending> {
     let (append, payloads) = Append::split(rpc).map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))?;
     link.start(Request::Append(append), payloads).await.map_err(rpc_error)
@@ -126,13 +132,15 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         // `then` starts one request after the other, in order; only the waiting for answers overlaps.
         let started = input.then(move |rpc| {
             let link = link.clone();
-            async move { start_append(&link, rpc).await }
+            async move { (last_of(&rpc), start_append(&link, rpc).await) }
         });
-        let answers = started.map(move |started| async move {
-            match started {
+        let answers = started.map(move |(last, started)| async move {
+            let answer = match started {
                 Ok(pending) => await_append(pending, timeout).await,
                 Err(error) => Err(error),
-            }
+            };
+            // Positive control: a peer that does not answer counts as one that has it.
+            if answer.is_err() && active(Control::AckBeforeQuorum) { Ok(Ok(last)) } else { answer }
         });
         let answers = answers.buffered(PIPELINE);
         Box::pin(async move { Ok(Box::pin(answers) as AppendStream<'s>) })

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use meta_types::controls::{Control, active};
 use meta_types::{Refusal, Revision, RevisionEvents};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -104,7 +105,12 @@ impl Dispatcher {
                 FeedItem::Jumped => {
                     self.hub.offer(&run);
                     run.clear();
-                    self.fill(Revision::MAX);
+                    // Positive control: the watches go on from the new state, what lies between is nobody's.
+                    if active(Control::WatchSkipsAtJump) {
+                        self.hub.skip_to(self.history.revision());
+                    } else {
+                        self.fill(Revision::MAX);
+                    }
                 }
             }
         }

@@ -228,6 +228,12 @@ impl Hub {
         self.head.send_replace(last);
     }
 
+    /// Positive control: goes on from `revision`, and nobody hears of what was before.
+    pub(crate) fn skip_to(&self, revision: Revision) {
+        self.state.lock().head = revision;
+        self.head.send_replace(revision);
+    }
+
     /// Revisions after the head and below `compact_revision` are lost: watches that wanted them end.
     pub(crate) fn lost(&self, compact_revision: Revision) {
         let mut state = self.state.lock();

@@ -2,6 +2,7 @@
 //! by operation, epoch and the record read, so a coordinator that was paused and replaced is refused.
 
 use meta_client::{Stored, TypedKey};
+use meta_types::controls::{Control, active};
 
 use super::{hold_manifest, unit_of_op};
 use crate::keys::{CopyKey, ReqKey, UnitKey, below};
@@ -92,9 +93,13 @@ pub fn ready(view: &View, unit: &UnitId, op: &str, epoch: u64) -> Result<Plan<()
     let mut record = found.value.clone();
     record.state = UnitState::Ready;
     record.error = None;
-    let mut steps = Steps::new().unchanged(&key, &found);
-    for (key, copy) in tally.present.iter().take(MAX_GUARDED_COPIES) {
-        steps = steps.unchanged(key, copy);
+    let mut steps = Steps::new();
+    // Positive control: READY over whatever became of the package meanwhile.
+    if !active(Control::ReadyWithoutGuard) {
+        steps = steps.unchanged(&key, &found);
+        for (key, copy) in tally.present.iter().take(MAX_GUARDED_COPIES) {
+            steps = steps.unchanged(key, copy);
+        }
     }
     let steps = settle_request(view, steps, &found, ReqOutcome::Ok)?;
     Ok(steps.put(&key, &record).answer(()))

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use meta_types::LeaseId;
+use meta_types::controls::{Control, active};
 
 use super::request::differing_fields;
 use crate::keys::{JobKey, NodeKey, PinKey, RunKey, RunOwnerKey, RunTokenKey};
@@ -107,9 +108,10 @@ pub fn admit(view: &View, wish: &Admit) -> Result<Plan<Admitted>, Refusal> {
         )));
     }
     let (run_key, owner_key) = (RunKey::new(&wish.trigger), RunOwnerKey::new(&wish.trigger));
+    // Positive control: that the trigger is new was looked up above, and the transaction does not ask again.
+    let asks_again = !active(Control::TriggerOutsideTxn);
     let steps = Steps::new()
-        .absent(&run_key)
-        .absent(&RunTokenKey::new(&wish.trigger))
+        .when(asks_again, |steps| steps.absent(&run_key).absent(&RunTokenKey::new(&wish.trigger)))
         .absent(&job_key)
         .stands(&NodeKey::new(&wish.dispatcher.node), wish.dispatcher.incarnation);
     let steps = pin_packages(view, steps, wish)?;
