@@ -1,0 +1,163 @@
+//! The owner of a job: fetch, use, count the attempt, start main(), watch it, tell the store how it ended. Each step
+//! is planned anew after a lost answer, and everything stops when the epoch is over.
+
+use std::time::Duration;
+
+use meta_types::Revision;
+use records::jobs::{self, Ending};
+use records::packages::{self, BeginUse, CopyReport};
+use records::record::{JobState, PackageRef};
+use records::{JobId, Scope};
+
+use super::node::Node;
+use super::truth::Main;
+use crate::workload::env::Chance;
+
+/// How long main() runs.
+const RUNS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(2_500));
+/// How often its owner looks whether somebody wants it gone.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a node fetches a package.
+pub const FETCH: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(150));
+
+/// Why an attempt does not start.
+enum Unfit {
+    /// The epoch is over, or the job is.
+    Over,
+    /// It is to end like this.
+    End(JobState),
+    /// Another node shall try.
+    Elsewhere,
+}
+
+/// Owns a job under an epoch to its end.
+pub async fn own(node: &Node, mut chance: Chance, job: JobId, epoch: Revision) {
+    let session = &node.session;
+    let scope = Scope::default().and_job(&job);
+    match prepare(node, &mut chance, &job, epoch).await {
+        Ok(()) => {}
+        Err(Unfit::Over) => return,
+        Err(Unfit::End(state)) => return end(node, &job, epoch, state, false).await,
+        Err(Unfit::Elsewhere) => {
+            let release = |view: &records::View| jobs::release(view, &job, epoch, "not here");
+            // Refused: the epoch is over anyhow.
+            let _ = session.carry("job released", &scope, release).await;
+            return;
+        }
+    }
+    let view = session.see(scope.clone()).await;
+    let Ok(Some(found)) = jobs::job(&view, &job) else { return };
+    let packages: Vec<PackageRef> = found.job.packages().cloned().collect();
+    let start = Scope::start(&job, &packages, &session.me.node);
+    let attempt = session.carry("attempt started", &start, |view| jobs::start_attempt(view, &job, epoch, 0));
+    let Ok(attempt) = attempt.await else {
+        return end(node, &job, epoch, JobState::Failed, false).await;
+    };
+    for package in packages.iter().filter(|package| !node.may_run_on(package)) {
+        node.truth.found(format!("job {job} starts on {package:?}, which is not on {}", session.me.node));
+    }
+    let trigger = found.job.trigger.to_string();
+    let main = Main::start(&node.env, &session.me, &trigger, &job, attempt, epoch);
+    let (state, created) = run(node, &mut chance, &main, &job, epoch).await;
+    drop(main);
+    end(node, &job, epoch, state, created).await;
+}
+
+/// Everything before main().
+async fn prepare(node: &Node, chance: &mut Chance, job: &JobId, epoch: Revision) -> Result<(), Unfit> {
+    let session = &node.session;
+    let view = session.see(Scope::default().and_job(job)).await;
+    let Ok(Some(found)) = jobs::job(&view, job) else { return Err(Unfit::Over) };
+    if found.epoch != Some(epoch) || found.job.state.is_terminal() {
+        return Err(Unfit::Over);
+    }
+    if found.cancel_wished {
+        return Err(Unfit::End(JobState::Canceled));
+    }
+    if chance.one_in(15) {
+        return Err(Unfit::Elsewhere);
+    }
+    for package in found.job.packages().cloned().collect::<Vec<_>>() {
+        fetch(node, chance, job, &package).await?;
+        let wish = BeginUse {
+            unit: package.unit.clone(),
+            op: package.op.clone(),
+            me: session.me.clone(),
+            lease: session.lease,
+            holder: job.to_string(),
+            job: Some(job.clone()),
+            attempt: 1,
+            now_ms: 0,
+        };
+        let scope = Scope::package(&package.unit);
+        let begun = session.carry("use begun", &scope, |view| packages::begin_use(view, &wish)).await;
+        begun.map_err(|_| Unfit::Elsewhere)?;
+    }
+    Ok(())
+}
+
+async fn fetch(node: &Node, chance: &mut Chance, job: &JobId, package: &PackageRef) -> Result<(), Unfit> {
+    let session = &node.session;
+    let report = CopyReport {
+        unit: package.unit.clone(),
+        op: package.op.clone(),
+        me: session.me.clone(),
+        for_job: Some(job.clone()),
+    };
+    let scope = Scope::package(&package.unit);
+    if node.truth.on_disk(&session.me.node, package).is_none() {
+        let fetching = session.carry("copy fetching", &scope, |view| packages::fetching(view, &report, 0));
+        fetching.await.map_err(|_| Unfit::End(JobState::Failed))?;
+        tokio::time::sleep(chance.between(FETCH.0, FETCH.1)).await;
+        let holders = node.truth.holders(&package.unit, &package.op);
+        let Some((_, digest)) = chance.pick(&holders) else { return Err(Unfit::Elsewhere) };
+        node.truth.publish(&session.me.node, package, digest);
+    }
+    let present = session.carry("copy present", &scope, |view| packages::present(view, &report, 3)).await;
+    // A row that is being drained stays as it is; whether it may be used is decided there.
+    let _ = present;
+    Ok(())
+}
+
+/// Runs main() to its end; how it ended, and whether it had made it a job.
+async fn run(
+    node: &Node,
+    chance: &mut Chance,
+    main: &Main,
+    job: &JobId,
+    epoch: Revision,
+) -> (JobState, bool) {
+    let session = &node.session;
+    let scope = Scope::default().and_job(job);
+    let mut left = chance.between(RUNS.0, RUNS.1);
+    if chance.one_in(6) {
+        tokio::time::sleep(left / 4).await;
+        return (JobState::Failed, false);
+    }
+    main.created();
+    let made = session.carry("job created", &scope, |view| jobs::created(view, job, epoch, 0)).await.is_ok();
+    while !left.is_zero() && !node.is_killed(job) {
+        let step = left.min(LOOK);
+        tokio::time::sleep(step).await;
+        left -= step;
+        let view = session.see(scope.clone()).await;
+        let Ok(Some(found)) = jobs::job(&view, job) else { return (JobState::Failed, made) };
+        if found.epoch != Some(epoch) {
+            return (JobState::Failed, made);
+        }
+        if found.cancel_wished {
+            let plan = jobs::cancelling(&view, job, epoch);
+            session.act("job cancelling", &view, plan).await;
+            return (JobState::Canceled, made);
+        }
+    }
+    let failed = node.is_killed(job) || !made || chance.one_in(4);
+    (if failed { JobState::Failed } else { JobState::Finished }, made)
+}
+
+async fn end(node: &Node, job: &JobId, epoch: Revision, state: JobState, created: bool) {
+    let ending = Ending { state, exit: Default::default(), created, retention: 0, now_ms: 0 };
+    let scope = Scope::default().and_job(job);
+    // Refused: the epoch is over, somebody else decides.
+    let _ = node.session.carry("job ended", &scope, |view| jobs::ended(view, job, epoch, &ending)).await;
+}

@@ -1,0 +1,195 @@
+//! A process of the domain: it registers under a lease, renews that, and dies, by the seed's plan or because it
+//! could not renew. Whatever it does is one future, so a death takes everything with it in one moment.
+//!
+//! Like the real ones it trusts its lease only up to the last renewal that was answered, counted from when that was
+//! sent: at that moment at the latest everything of it is dead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use meta_client::{Kv, commit};
+use meta_types::LeaseId;
+use records::nodes::{Register, register};
+use records::record::{Node, NodeRef, Role};
+use records::{Failure, Plan, Refusal, Scope, View, carry_out};
+use tokio::time::Instant;
+
+use crate::history::RecordingKv;
+use crate::workload::env::{Client, Stage, Tally};
+
+/// Time to live of a process.
+const TTL: Duration = Duration::from_secs(3);
+/// A lease is renewed so many times within it.
+const RENEWALS: u32 = 5;
+/// Pause after something that did not work at the store.
+pub const RETRY: Duration = Duration::from_millis(150);
+/// How long a process lives in a storm.
+const LIFE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(14));
+/// How long it is away then: sometimes back before its lease has run out.
+const AWAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// What a process is.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+    /// Jobs it can run.
+    pub slots: u32,
+}
+
+/// A boot of a process.
+#[derive(Clone)]
+pub struct Session {
+    /// Name and incarnation.
+    pub me: NodeRef,
+    /// Its lease.
+    pub lease: LeaseId,
+    /// The store.
+    pub kv: Arc<RecordingKv>,
+    /// What happened how often.
+    pub tally: Tally,
+}
+
+impl Process {
+    /// Lives again and again, doing `work`, until everything is over.
+    pub async fn run<F: Future<Output = ()>>(self, mut client: Client, work: impl Fn(Session) -> F) {
+        let env = client.env.clone();
+        env.until_over(async {
+            loop {
+                let (session, until) = self.boot(&mut client).await;
+                let life = client.chance.between(LIFE.0, LIFE.1);
+                let killed = async {
+                    tokio::time::sleep(life).await;
+                    if !env.is_storm() {
+                        std::future::pending::<()>().await;
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = killed => env.tally.count("process killed"),
+                    () = keep(&session, until) => env.tally.count("process lost its lease"),
+                    () = work(session.clone()) => {}
+                }
+                let away = client.chance.between(AWAY.0, AWAY.1);
+                tokio::select! {
+                    biased;
+                    () = env.reached(Stage::Calm) => client.pause(RETRY).await,
+                    () = tokio::time::sleep(away) => {}
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Registers; answers the session and until when its lease may be trusted.
+    async fn boot(&self, client: &mut Client) -> (Session, Instant) {
+        loop {
+            let sent = Instant::now();
+            let Ok(lease) = client.kv.lease_grant(0, TTL).await else {
+                client.pause(RETRY).await;
+                continue;
+            };
+            let wish = Register { name: self.name.clone(), node: self.node(client), lease: lease.id };
+            match carry_out(&*client.kv, &Scope::nodes(), |view| register(view, &wish)).await {
+                Ok(done) => {
+                    client.count("process registered");
+                    let (kv, tally) = (client.kv.clone(), client.env.tally.clone());
+                    return (Session { me: done.answer, lease: lease.id, kv, tally }, sent + lease.ttl);
+                }
+                Err(Failure::Refused(_)) => client.count("process waits for its predecessor"),
+                Err(_) => {}
+            }
+            // Not ours: the registration that may hang on it must go with it.
+            let _ = client.kv.lease_revoke(lease.id).await;
+            client.pause(RETRY * 2).await;
+        }
+    }
+
+    fn node(&self, client: &mut Client) -> Node {
+        Node {
+            roles: vec![self.role],
+            rest_address: None,
+            node_address: None,
+            slots: self.slots,
+            version: String::new(),
+            java: None,
+            single_enable: None,
+            boot: format!("{:032x}", client.chance.bits()),
+            started_at_ms: 0,
+            extra: Default::default(),
+        }
+    }
+}
+
+/// Renews until the lease may not be trusted any more.
+async fn keep(session: &Session, mut until: Instant) {
+    let every = TTL / RENEWALS;
+    loop {
+        let next = Instant::now() + every;
+        if next >= until {
+            return tokio::time::sleep_until(until).await;
+        }
+        tokio::time::sleep_until(next).await;
+        let sent = Instant::now();
+        match tokio::time::timeout_at(until, session.kv.lease_keep_alive(session.lease)).await {
+            Ok(Ok(Some(ttl))) => until = until.max(sent + ttl),
+            // The store says that it is gone.
+            Ok(Ok(None)) | Err(_) => return,
+            Ok(Err(_)) => {}
+        }
+    }
+}
+
+impl Session {
+    /// Looks at a part of the store, until it can be read.
+    pub async fn see(&self, scope: Scope) -> View {
+        loop {
+            match View::load(&*self.kv, scope.clone()).await {
+                Ok(view) => return view,
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+
+    /// Commits a plan that was made on `view`, however old that is by now. The answer if it took place.
+    pub async fn act<T>(&self, what: &'static str, view: &View, plan: Result<Plan<T>, Refusal>) -> Option<T> {
+        let plan = plan.ok()?;
+        if plan.is_empty() {
+            return Some(plan.answer(view.revision()));
+        }
+        match commit(&*self.kv, plan.txn(), view.revision()).await {
+            Ok(meta_client::Commit::Done(revision)) => {
+                self.tally.count(what);
+                Some(plan.answer(revision))
+            }
+            Ok(meta_client::Commit::Conflict) => {
+                self.tally.count("plan met a conflict");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Loads, plans and commits until the store has decided. A refusal is an answer.
+    pub async fn carry<T: Send>(
+        &self,
+        what: &'static str,
+        scope: &Scope,
+        planner: impl Fn(&View) -> Result<Plan<T>, Refusal> + Send + Sync,
+    ) -> Result<T, Refusal> {
+        loop {
+            match carry_out(&*self.kv, scope, &planner).await {
+                Ok(done) => {
+                    if done.wrote {
+                        self.tally.count(what);
+                    }
+                    return Ok(done.answer);
+                }
+                Err(Failure::Refused(refusal)) => return Err(refusal),
+                Err(Failure::Store(_) | Failure::Contended) => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+}
