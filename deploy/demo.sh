@@ -25,8 +25,17 @@ tell() { printf '   %s\n' "$*"; }
 local_cluster() { "$deploy_dir/local-cluster.sh" "$@" --dir "$dir"; }
 ctl() { "$bin/metactl" --endpoints "$@"; }
 
-# post_run DISPATCHER: the POST that the demo repeats.
-post_run() { http POST "$1/run-async" "$dir/run.json"; }
+# post_run DISPATCHER: the POST that the demo repeats. A 503 says that the store did not answer in time, so nobody
+# knows whether the run was accepted; under its triggerId it is safe to ask again.
+post_run() {
+  local code tries
+  for tries in 1 2 3; do
+    code=0
+    http POST "$1/run-async" "$dir/run.json" || code=$?
+    [ "$code" = 4 ] && [ "$tries" != 3 ] || return "$code"
+    say "asking again, with the same triggerId"
+  done
+}
 
 upload() {
   local boundary=metastore-demo-boundary
@@ -37,7 +46,7 @@ upload() {
     printf '\r\n--%s--\r\n' "$boundary"
   } > "$dir/upload"
   http POST "$1/jars/upload" "$dir/upload" "multipart/form-data; boundary=$boundary" > "$dir/uploaded" ||
-    die "the upload failed with status $http_status: $(cat "$dir/uploaded")"
+    die "the upload failed"
   sed -n 's/.*"filename" *: *"\([^"]*\)".*/\1/p' "$dir/uploaded" | sed 's|.*/||'
 }
 
@@ -83,7 +92,7 @@ tell "jar id $jar"
 
 printf '{"jarId":"%s","triggerId":"%s","parallelism":1,"programArgsList":["6","500"]}' "$jar" "$trigger" > "$dir/run.json"
 step "Asking for a run, triggerId $trigger: POST ${dispatchers[0]}/run-async"
-first=$(post_run "${dispatchers[0]}") || die "status $http_status: $first"
+first=$(post_run "${dispatchers[0]}") || die "the run was not accepted"
 tell "answer $first"
 
 step "kill -9 of the store's leader while the job is being started"
@@ -91,12 +100,12 @@ killed=$(local_cluster kill leader | sed -n 's/^endpoint //p')
 tell "killed the replica at $killed"
 
 step "The same POST through the other dispatcher: ${dispatchers[1]}/run-async"
-second=$(post_run "${dispatchers[1]}") || die "status $http_status: $second"
+second=$(post_run "${dispatchers[1]}") || die "the second POST was not answered"
 tell "answer $second"
 [ "$first" = "$second" ] || die "the two answers differ"
 
 step "Waiting for the run to complete"
-wait_for 60 run_completed || die "the run does not complete: $(http GET "${dispatchers[1]}/run-async/$trigger")"
+wait_for 60 run_completed || die "the run does not complete: $(http GET "${dispatchers[1]}/run-async/$trigger" 2>&1)"
 status=$(http GET "${dispatchers[1]}/run-async/$trigger")
 job=$(job_id <<< "$status")
 [ -n "$job" ] || die "the run made no job: $status"

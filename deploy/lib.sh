@@ -27,27 +27,32 @@ bin_dir() {
   printf '%s\n' "$target/$1"
 }
 
-# http METHOD URL [BODY_FILE CONTENT_TYPE]: prints the body; fails unless the status is 2xx. HTTP/1.0 in the shell
-# itself, because a fresh machine need not have curl. The status is left in http_status.
+# http METHOD URL [BODY_FILE CONTENT_TYPE]: prints the body of a 2xx. Anything else fails, with what came instead on
+# standard error: 4 for a 503 (ask again), 1 otherwise. HTTP/1.0 in the shell itself, because a fresh machine need
+# not have curl.
 http() {
   local method=$1 url=${2#http://} body=${3:-} type=${4:-application/json}
-  local authority=${url%%/*} length=0 line fd
+  local authority=${url%%/*} length=0 line fd status=''
   local path=/${url#*/}
   [[ $url = */* ]] || path=/
   [ -z "$body" ] || length=$(stat -c %s "$body")
-  http_status=000
-  { exec {fd}<> "/dev/tcp/${authority%:*}/${authority##*:}"; } 2> /dev/null || return 1
+  { exec {fd}<> "/dev/tcp/${authority%:*}/${authority##*:}"; } 2> /dev/null ||
+    { say "$method $2: no connection"; return 1; }
   {
     printf '%s %s HTTP/1.0\r\nHost: %s\r\n' "$method" "$path" "$authority"
     [ -z "$body" ] || printf 'Content-Type: %s\r\nContent-Length: %s\r\n' "$type" "$length"
     printf '\r\n'
     [ -z "$body" ] || cat "$body"
   } >&"$fd" 2> /dev/null
-  read -r -t 60 -u "$fd" _ http_status _ || { exec {fd}>&-; return 1; }
+  read -r -t 60 -u "$fd" _ status _ || { exec {fd}>&-; say "$method $2: no answer"; return 1; }
   while read -r -t 60 -u "$fd" line && [ "${line%$'\r'}" != "" ]; do :; done
-  cat <&"$fd"
+  if [[ $status = 2* ]]; then
+    cat <&"$fd"
+  else
+    say "$method $2: status $status: $(cat <&"$fd")"
+  fi
   exec {fd}>&-
-  [[ $http_status = 2* ]]
+  case $status in 2*) return 0 ;; 503) return 4 ;; *) return 1 ;; esac
 }
 
 # wait_for SECONDS COMMAND...: repeats a command until it succeeds.

@@ -1,5 +1,7 @@
 //! Runs and jobs while the processes around them die: nothing is lost, nothing runs twice (P3, P5).
 
+use std::time::Duration;
+
 use raft_tests::{JobCluster, RECOVERY, job_ids, job_of, job_reaches, run_request};
 use testkit::eventually_async;
 
@@ -105,6 +107,32 @@ async fn two_dispatchers_and_one_trigger_make_one_job_fifty_times() {
     listed.sort();
     assert_eq!(listed, jobs, "and no other job");
     world.cluster.ctl().ok(&["doctor"]);
+}
+
+/// As long as the longest election that a busy machine makes of a dead leader, and more than a store call takes by
+/// default.
+const WITHOUT_QUORUM: Duration = Duration::from_secs(6);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_post_while_the_store_has_no_quorum_waits_for_it() {
+    let mut world = JobCluster::start(3, 1, 1, |o| o);
+    let jar = world.upload().await;
+    let rest = world.cluster.rest(0);
+    for name in ["replica-1", "replica-2"] {
+        world.cluster.kill(name);
+    }
+    let request = run_request(&jar, "waits", "Hello", &[]);
+    let posted = tokio::spawn(async move { rest.post("/run-async", &request).await });
+    // The length of the fault, not a wait for something.
+    tokio::time::sleep(WITHOUT_QUORUM).await;
+    assert!(!posted.is_finished(), "answered without a quorum: {:?}", posted.await);
+    world.cluster.restart_all(&["replica-1", "replica-2"]);
+    let (status, body) = posted.await.unwrap().unwrap();
+    assert_eq!((status, body["request-id"].as_str()), (200, Some("waits")), "{body}");
+    let rest = world.cluster.rest(0);
+    let job = job_of(&rest, "waits").await;
+    job_reaches(&rest, &job, "FINISHED").await;
+    assert_eq!(job_ids(&rest).await, [job]);
 }
 
 /// Process ids whose environment carries the job's id.

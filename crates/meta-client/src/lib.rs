@@ -23,7 +23,7 @@ pub use key::{Stored, TypedKey};
 pub use kv::{Kv, KvError, LeaseGranted, Revisioned, WatchBatch, WatchRequest, Watcher};
 pub use lease::{LeaseKeeper, LeaseState};
 pub use mem::MemKv;
-pub use mirror::Mirror;
+pub use mirror::{Mirrored, follow};
 pub use record::{Extra, Record, RecordError};
 pub use snapshot::Snapshot;
 pub use tx::{Tx, TxError, transact};

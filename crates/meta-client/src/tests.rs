@@ -1,6 +1,7 @@
 //! The suite over `MemKv` and over the network client, and what only a network can do: lost answers, replicas that
 //! go away, watches that move.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +14,9 @@ use crate::kv::{Kv, KvError, WatchRequest};
 use crate::testing::faulty::{Accident, Faulty};
 use crate::testing::server::TestServer;
 use crate::testing::suite::{self, next_events};
-use crate::{Commit, EtcdKv, EtcdOptions, LeaseKeeper, LeaseState, MemKv, Mirror, commit, transact};
+use crate::{
+    Commit, EtcdKv, EtcdOptions, LeaseKeeper, LeaseState, MemKv, Mirrored, Snapshot, commit, follow, transact,
+};
 
 fn options() -> EtcdOptions {
     EtcdOptions { try_timeout: Duration::from_millis(500), ..EtcdOptions::default() }
@@ -189,27 +192,47 @@ async fn whoever_lost_the_race_is_told_to_plan_again() {
     assert!(matches!(commit(&faulty, &guarded("ours"), 1).await, Err(KvError::Unknown(_))));
 }
 
+fn mirrored() -> Mirrored {
+    Mirrored {
+        kept: vec![KeyRange::prefix("/m/"), KeyRange::one("/z")],
+        watched: KeyRange::between("/m/", "/z\0"),
+        coalesce: Duration::from_millis(1),
+    }
+}
+
 #[tokio::test]
-async fn a_mirror_follows_and_reaches_a_revision() {
+async fn a_mirror_shows_what_it_keeps_and_passes_over_the_rest() {
     let kv = MemKv::new();
     kv.put(put("/m/a", "1")).await.unwrap();
-    let mirror = Mirror::start(Arc::new(kv.clone()), vec![KeyRange::prefix("/m/"), KeyRange::one("/z")]);
+    let (shown, mut seen) = tokio::sync::watch::channel(Snapshot::default());
+    let source = kv.clone();
+    let following = tokio::spawn(async move {
+        let show = |snapshot: &Snapshot| {
+            shown.send_replace(snapshot.clone());
+            if snapshot.get(b"/z").is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        follow(&source, &mirrored(), show).await
+    });
     let limit = Duration::from_secs(10);
-    let mut at = kv.put(put("/z", "1")).await.unwrap().revision;
-    let seen = mirror.at_least(at, limit).await.expect("in time");
-    assert!(seen.get(b"/m/a").is_some() && seen.get(b"/z").is_some());
-    kv.delete_range(meta_types::DeleteRangeRequest { range: KeyRange::one("/m/a"), prev_kv: false })
-        .await
-        .unwrap();
-    at = kv.put(put("/n/outside", "1")).await.unwrap().revision;
-    let seen = mirror.at_least(at, limit).await.expect("though the last change is outside of the ranges");
-    assert!(seen.get(b"/m/a").is_none() && seen.get(b"/n/outside").is_none());
-    assert!(!seen.covers_key(b"/n/outside") && seen.covers_prefix(b"/m/"));
-    // History it owes is gone while it is away: it reads everything again.
-    kv.compact(at).await.unwrap();
-    at = kv.put(put("/m/b", "1")).await.unwrap().revision;
-    assert!(mirror.at_least(at, limit).await.expect("in time").get(b"/m/b").is_some());
-    assert!(seen.get(b"/m/b").is_none(), "a snapshot stays as it was");
+    let wait = seen.wait_for(|s| s.get(b"/m/a").is_some());
+    let first = tokio::time::timeout(limit, wait).await.unwrap().unwrap().clone();
+    let gone = meta_types::DeleteRangeRequest { range: KeyRange::one("/m/a"), prev_kv: false };
+    kv.delete_range(gone).await.unwrap();
+    kv.put(put("/n/outside", "1")).await.unwrap();
+    kv.put(put("/z", "1")).await.unwrap();
+    tokio::time::timeout(limit, following).await.expect("it ends when told to").unwrap().unwrap();
+    let last = seen.borrow().clone();
+    assert!(last.get(b"/m/a").is_none() && last.get(b"/z").is_some() && last.get(b"/n/outside").is_none());
+    assert!(!last.covers_key(b"/n/outside") && last.covers_prefix(b"/m/"));
+    assert!(first.get(b"/m/a").is_some(), "what was shown stays as it was");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_does_not_trust_silence() {
+    let kv = MemKv::new();
+    let mirrored = mirrored();
+    let following = follow(&kv, &mirrored, |_| ControlFlow::Continue(()));
+    tokio::time::timeout(2 * crate::mirror::MAX_SILENCE, following).await.expect("it comes back").unwrap();
 }
 
 struct StoreClock(MemKv);

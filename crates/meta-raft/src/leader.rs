@@ -33,11 +33,11 @@ impl LeaderDesk {
         };
         let leadership = leader.leader_id().to_committed();
         if batch.len() > payload::MAX_BATCH_ENTRY_BYTES {
-            tracing::error!(bytes = batch.len(), "a peer forwarded a batch that no log takes");
+            tracing::error!(bytes = batch.len(), "a batch that no log takes was proposed");
             return Some(not_appended(None));
         }
         if !payload::stamp(&mut batch, self.lease_clock.stamp(leadership.term)) {
-            tracing::error!("a peer forwarded bytes that are no batch");
+            tracing::error!("bytes that are no batch were proposed");
             return Some(not_appended(None));
         }
         let (responder, done) = ProgressResponder::complete_only();
@@ -51,6 +51,16 @@ impl LeaderDesk {
             // Discarded, or the replica stops with the entry in its log.
             Ok(Err(_)) | Err(_) => Forwarded::Discarded,
         })
+    }
+
+    /// The same for a batch that a peer forwarded. It is read first: once committed, bytes that no replica can apply
+    /// would stop every one of them, on every start.
+    pub(crate) async fn propose_forwarded(&self, batch: BytesMut) -> Option<Forwarded> {
+        if let Err(error) = payload::decode_batch(&batch) {
+            tracing::error!(%error, "a peer forwarded bytes that are no batch");
+            return Some(not_appended(None));
+        }
+        self.propose(batch).await
     }
 
     /// Confirms the leadership with a quorum after this call, and says which index a read must see.

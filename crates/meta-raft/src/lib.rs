@@ -54,4 +54,6 @@ pub use types::Member;
 pub use workers::{Priority, Threads, Workers, blocking};
 
 #[cfg(test)]
+mod forwarded_tests;
+#[cfg(test)]
 mod openraft_suite;

@@ -210,7 +210,7 @@ async fn handle(running: &Running, request: Request, frame: Frame) -> Reply {
             Ok(done) => Reply::TransferLeader(done.err().map(|e| e.to_string())),
             Err(_) => Reply::Stopped,
         },
-        Request::Forward => match desk.propose(BytesMut::from(frame.tail)).await {
+        Request::Forward => match desk.propose_forwarded(BytesMut::from(frame.tail)).await {
             Some(forwarded) => Reply::Forward(forwarded),
             // Whatever happens to a replica that stops: somebody else may commit it.
             None => Reply::Forward(Forwarded::Discarded),

@@ -16,7 +16,7 @@ process_kit::config! {
 /// Runs a dispatcher until it is told to stop.
 pub async fn run(args: &BootArgs) -> anyhow::Result<()> {
     let Some(config) = boot::start::<DispatcherRole>(args)? else { return Ok(()) };
-    let kv = store(&config.dispatcher.store_endpoints)?;
+    let kv = store(&config.dispatcher.store_endpoints, dispatcher::limits::STORE_DEADLINE)?;
     let shutdown = Shutdown::on_signals()?;
     let dispatcher = Dispatcher::start(kv, config.dispatcher, config.host, shutdown.clone()).await?;
     if until_registered(dispatcher.session.clone(), &shutdown).await {

@@ -1,6 +1,7 @@
 //! `metastored jobmaster`.
 
 use jobmaster::{JobmasterConfig, Node};
+use meta_client::EtcdOptions;
 use process_kit::{BootArgs, Shutdown, boot, telemetry::LogConfig};
 
 use super::{say_ready, store, until_registered, until_stopped};
@@ -15,7 +16,7 @@ process_kit::config! {
 /// Runs a server node until it is told to stop.
 pub async fn run(args: &BootArgs) -> anyhow::Result<()> {
     let Some(config) = boot::start::<JobmasterRole>(args)? else { return Ok(()) };
-    let kv = store(&config.jobmaster.store_endpoints)?;
+    let kv = store(&config.jobmaster.store_endpoints, EtcdOptions::default().call_timeout)?;
     let shutdown = Shutdown::on_signals()?;
     let node = Node::start(kv, config.jobmaster.node_options(), shutdown.clone()).await?;
     if until_registered(node.session(), &shutdown).await {

@@ -6,6 +6,7 @@ pub mod replica;
 pub mod standalone;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::bail;
 use meta_client::{EtcdKv, EtcdOptions, Kv};
@@ -13,15 +14,16 @@ use tokio::sync::watch;
 
 use process_kit::{ConfigError, Shutdown, shutdown::GRACE};
 
-/// A client of the store. It need not reach it now.
-fn store(endpoints: &[String]) -> anyhow::Result<Arc<dyn Kv>> {
+/// A client of the store. It need not reach it now. A call waits `call_timeout` for an answer: an election, or
+/// replicas that start again, must not fail what waits that long anyway.
+fn store(endpoints: &[String], call_timeout: Duration) -> anyhow::Result<Arc<dyn Kv>> {
     if endpoints.is_empty() {
         bail!(ConfigError::invalid(
             "store.endpoints",
             "is empty: name the replicas' client addresses, HOST:PORT"
         ));
     }
-    Ok(Arc::new(EtcdKv::connect(endpoints, EtcdOptions::default())?))
+    Ok(Arc::new(EtcdKv::connect(endpoints, EtcdOptions { call_timeout, ..EtcdOptions::default() })?))
 }
 
 /// The one line that says that the process is up, and where.

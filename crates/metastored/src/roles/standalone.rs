@@ -82,7 +82,7 @@ pub async fn run(args: &BootArgs, ports: Ports) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals()?;
     let replica = Replica::start(config.replica(), &shutdown).await?;
     let endpoint = replica.client_addr().to_string();
-    let kv = store(std::slice::from_ref(&endpoint))?;
+    let kv = store(std::slice::from_ref(&endpoint), dispatcher::limits::STORE_DEADLINE)?;
     let consumers = Shutdown::new();
     let dispatcher =
         Dispatcher::start(kv, config.dispatcher(&endpoint), config.host(), consumers.clone()).await?;
