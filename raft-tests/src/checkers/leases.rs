@@ -178,7 +178,7 @@ fn answered(
 impl Life {
     /// True if it certainly stood from one time to another.
     fn stood_through(&self, from: Duration, to: Duration) -> bool {
-        let began = self.granted.is_some_and(|granted| granted <= from);
+        let began = self.granted.is_some_and(|granted| granted < from);
         began && self.ended.is_none_or(|end| end.at.is_some_and(|at| at > to))
     }
 

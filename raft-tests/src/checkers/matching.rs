@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use meta_types::codec::encode_body;
-use meta_types::{Command, LeaseId, Response, Revision};
+use meta_types::{Command, LeaseId, Response};
 
 use super::replay::{Executed, Replay};
 use super::{Finding, Findings};
@@ -60,7 +60,7 @@ impl Matching {
             of_executed: vec![None; replay.executed.len()],
             findings: Findings::of("committed-once"),
         };
-        groups.values_mut().for_each(|alike| matcher.settle(alike));
+        groups.values().for_each(|alike| matcher.settle(alike));
         let Matcher { of_operation, of_executed, findings, .. } = matcher;
         Self { of_operation, of_executed, findings: findings.into_vec() }
     }
@@ -86,25 +86,29 @@ struct Matcher<'a> {
 }
 
 impl Matcher<'_> {
-    fn settle(&mut self, alike: &mut Alike) {
-        alike.operations.sort_by_key(|at| self.history.operations[*at].call);
-        let by_certainty = |wanted: fn(&Outcome) -> bool| {
-            let outcome = |at: &&usize| wanted(&self.history.operations[**at].outcome);
-            alike.operations.iter().filter(outcome).copied().collect::<Vec<_>>()
-        };
-        let acknowledged = by_certainty(|outcome| matches!(outcome, Outcome::Ok { .. }));
-        let unknown = by_certainty(|outcome| matches!(outcome, Outcome::Unknown));
-        let refused = by_certainty(|outcome| {
-            matches!(outcome, Outcome::Failed(Failure::Rejected { .. } | Failure::Compacted { .. }))
-        });
-        for at in acknowledged {
-            self.acknowledged(at, &alike.executed);
+    /// Gives each command, in the order of the log, the call that has to return first of those it can be of; a call
+    /// of unknown outcome only if there is no other.
+    fn settle(&mut self, alike: &Alike) {
+        for executed in alike.executed.iter().copied() {
+            let step = &self.replay.executed[executed];
+            let operations = &self.history.operations;
+            let is_free = |at: &usize| {
+                self.of_operation[*at].is_none() && step.at.is_none_or(|known| operations[*at].call <= known)
+            };
+            let free = || alike.operations.iter().copied().filter(is_free);
+            let answered = free().filter(|at| is_answered_by(&operations[*at], step));
+            let unknown = || free().filter(|at| operations[*at].is_unknown() && step.outcome.result.is_ok());
+            let chosen = answered
+                .min_by_key(|at| operations[*at].ret)
+                .or_else(|| unknown().min_by_key(|at| operations[*at].call));
+            if let Some(operation) = chosen {
+                self.pair(operation, executed);
+            }
         }
-        for at in refused {
-            self.claim(at, &alike.executed, |executed| executed.outcome.result.is_err());
-        }
-        for at in unknown {
-            self.claim(at, &alike.executed, |executed| executed.outcome.result.is_ok());
+        for at in alike.operations.iter().copied() {
+            if self.of_operation[at].is_none() && self.history.operations[at].is_ok() {
+                self.not_as_acknowledged(at, &alike.executed);
+            }
         }
         for executed in alike.executed.iter().copied() {
             if self.of_executed[executed].is_none() && self.replay.executed[executed].outcome.result.is_ok() {
@@ -113,35 +117,36 @@ impl Matcher<'_> {
         }
     }
 
-    /// Takes the first command that fits and is not taken.
-    fn claim(&mut self, operation: usize, among: &[usize], fits: impl Fn(&Executed) -> bool) -> bool {
-        let free = |at: &&usize| self.of_executed[**at].is_none() && fits(&self.replay.executed[**at]);
-        let Some(executed) = among.iter().find(free).copied() else { return false };
+    fn pair(&mut self, operation: usize, executed: usize) {
         self.of_operation[operation] = Some(executed);
         self.of_executed[executed] = Some(operation);
-        true
     }
 
-    fn acknowledged(&mut self, at: usize, among: &[usize]) {
+    /// An acknowledged call for which there is no command that answers it as it was answered. One that says the same
+    /// is taken for it nevertheless, so that what differs is told, and told once.
+    fn not_as_acknowledged(&mut self, at: usize, among: &[usize]) {
         let operation = &self.history.operations[at];
         let revision = operation.revision();
-        let fits = |executed: &Executed| {
-            executed.outcome.result.is_ok() && revision.is_none_or(|is| is == executed.outcome.revision)
+        let is_free = |executed: &&usize| {
+            self.of_executed[**executed].is_none() && self.replay.executed[**executed].outcome.result.is_ok()
         };
-        if self.claim(at, among, fits) {
-            return;
+        let at_revision =
+            |executed: &&usize| Some(self.replay.executed[**executed].outcome.revision) == revision;
+        let said =
+            format!("{} acknowledged {:?} at revision {revision:?}", operation.client, operation.input);
+        let free = || among.iter().filter(is_free);
+        if let Some(executed) = free().find(at_revision).copied() {
+            self.pair(at, executed);
+        } else if let Some(executed) = free().next().copied() {
+            let is = self.replay.executed[executed].outcome.revision;
+            self.findings.add_as("wrong-revision", operation.ret, format!("{said}, the log has it at {is}"));
+            self.pair(at, executed);
+        } else {
+            let instead = revision.and_then(|revision| self.replay.writer(revision));
+            let instead = instead.map(|writer| &self.replay.executed[writer].command);
+            let text = format!("{said}, which the log does not have; there it has {instead:?}");
+            self.findings.add_as("lost", operation.ret, text);
         }
-        let instead = match revision.and_then(|revision| self.replay.writer(revision)) {
-            Some(writer) => format!("; revision wrote {:?}", self.replay.executed[writer].command),
-            None => String::new(),
-        };
-        let elsewhere: Vec<Revision> =
-            among.iter().map(|executed| self.replay.executed[*executed].outcome.revision).collect();
-        let text = format!(
-            "lost: {} acknowledged {:?} at revision {revision:?}, the log has it at {elsewhere:?}{instead}",
-            operation.client, operation.input
-        );
-        self.findings.add_as("lost", operation.ret, text);
     }
 
     /// A committed command that no acknowledged or unknown call accounts for.
@@ -173,9 +178,19 @@ impl Matcher<'_> {
             asked && operation.is_unknown() && self.of_operation[*at].is_none()
         };
         let Some(operation) = (0..self.history.operations.len()).find(unnamed) else { return false };
-        self.of_operation[operation] = Some(executed);
-        self.of_executed[executed] = Some(operation);
+        self.pair(operation, executed);
         true
+    }
+}
+
+/// True if a command gave a call the answer it got.
+fn is_answered_by(operation: &Operation, step: &Executed) -> bool {
+    match (&operation.outcome, &step.outcome.result) {
+        (Outcome::Ok { revision, reply }, Ok(response)) => {
+            revision.is_none_or(|revision| revision == step.outcome.revision) && is_reply(reply, response)
+        }
+        (Outcome::Failed(Failure::Rejected { .. } | Failure::Compacted { .. }), Err(_)) => true,
+        _ => false,
     }
 }
 

@@ -15,6 +15,8 @@ mod matching;
 pub mod model;
 mod replay;
 mod runs;
+#[cfg(test)]
+mod tests;
 mod watches;
 mod witness;
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use meta_types::{
-    Command, Compare, DeleteRangeRequest, Event, KeyRange, KeyValue, LeaseId, Op, OpReply, PutRequest,
-    RangeReply, RangeRequest, Revision, SortOrder, Txn, TxnReply,
+    Command, Compare, DeleteRangeRequest, KeyRange, KeyValue, LeaseId, Op, OpReply, PutRequest, RangeReply,
+    RangeRequest, Revision, SortOrder, Txn, TxnReply,
 };
 
 use crate::checkers::matching::Matching;
-use crate::checkers::replay::Replay;
+use crate::checkers::replay::{Executed, Replay};
 use crate::history::{History, Input, Operation, Outcome, Reply};
 
 /// Something that took effect at one moment between `call` and `ret`.
@@ -26,6 +26,8 @@ pub struct Action {
     pub does: Does,
     /// The keys it touches or looks at.
     pub keys: BTreeSet<Bytes>,
+    /// Where to try it first: by revision, reads after writes. A hint to the search, never a reason.
+    pub hint: (Revision, bool),
 }
 
 /// What an action does.
@@ -41,6 +43,13 @@ pub enum Does {
     DropLease { key: Bytes, lease: LeaseId },
     /// A transaction; `saw` = the answer, if there was one.
     Txn { txn: Box<Txn>, revision: Revision, saw: Option<Box<TxnReply>> },
+}
+
+impl Action {
+    /// True if it changes nothing wherever it is possible.
+    pub fn only_looks(&self) -> bool {
+        matches!(self.does, Does::Saw(..) | Does::Delete { was_there: Some(false), .. })
+    }
 }
 
 impl fmt::Display for Action {
@@ -83,13 +92,16 @@ fn universe(replay: &Replay, history: &History) -> BTreeSet<Bytes> {
     keys
 }
 
+/// From when to when.
+type Span = (Duration, Option<Duration>);
+
 struct Cutter {
     universe: BTreeSet<Bytes>,
     actions: Vec<Action>,
 }
 
 impl Cutter {
-    fn add(&mut self, call: Duration, ret: Option<Duration>, does: Does) {
+    fn add(&mut self, (call, ret): Span, revision: Revision, does: Does) {
         let keys = match &does {
             Does::Saw(key, _) | Does::Delete { key, .. } | Does::DropLease { key, .. } => {
                 [key.clone()].into()
@@ -97,7 +109,8 @@ impl Cutter {
             Does::Put { request, .. } => [request.key.clone()].into(),
             Does::Txn { txn, .. } => self.keys_of(txn),
         };
-        self.actions.push(Action { call, ret, does, keys });
+        let hint = (revision, matches!(does, Does::Saw(..)));
+        self.actions.push(Action { call, ret, does, keys, hint });
     }
 
     fn within(&self, range: &KeyRange) -> Vec<Bytes> {
@@ -121,27 +134,24 @@ impl Cutter {
     /// An acknowledged write, also one that the log does not have.
     fn write(&mut self, operation: &Operation) {
         let Outcome::Ok { revision: Some(revision), reply } = &operation.outcome else { return };
-        let (call, ret) = (operation.call, operation.ret);
+        let (revision, span) = (*revision, (operation.call, operation.ret));
         match (&operation.input, reply) {
             (Input::Put(request), Reply::Put(reply)) => {
                 let saw = request.prev_kv.then(|| reply.prev_kv.clone());
-                self.add(call, ret, Does::Put { request: request.clone(), revision: *revision, saw });
+                self.add(span, revision, Does::Put { request: request.clone(), revision, saw });
             }
             (Input::DeleteRange(request), Reply::DeleteRange(reply)) => {
                 for key in self.within(&request.range) {
                     let single = request.range.is_single().then_some(reply.deleted > 0);
                     let seen = reply.prev_kvs.iter().any(|kv| kv.key == key);
                     let was_there = if request.prev_kv { Some(seen) } else { single };
-                    self.add(call, ret, Does::Delete { key, was_there });
+                    self.add(span, revision, Does::Delete { key, was_there });
                 }
             }
             (Input::Txn(txn), Reply::Txn(reply)) => {
-                let does = Does::Txn {
-                    txn: Box::new(txn.clone()),
-                    revision: *revision,
-                    saw: Some(Box::new(reply.clone())),
-                };
-                self.add(call, ret, does);
+                let does =
+                    Does::Txn { txn: Box::new(txn.clone()), revision, saw: Some(Box::new(reply.clone())) };
+                self.add(span, revision, does);
             }
             _ => {}
         }
@@ -149,19 +159,19 @@ impl Cutter {
 
     /// A call that only looks.
     fn read(&mut self, operation: &Operation) {
-        let Outcome::Ok { reply, .. } = &operation.outcome else { return };
-        let (call, ret) = (operation.call, operation.ret);
+        let Outcome::Ok { revision: Some(revision), reply } = &operation.outcome else { return };
+        let (revision, span) = (*revision, (operation.call, operation.ret));
         match (&operation.input, reply) {
             (Input::Range(request), Reply::Range(reply)) => {
                 for does in self.seen(request, reply) {
-                    self.add(call, ret, does);
+                    self.add(span, revision, does);
                 }
             }
             (Input::Txn(txn), Reply::Txn(reply)) if txn.is_read_only() && txn.compare.is_empty() => {
                 for (op, reply) in txn.success.iter().zip(&reply.replies) {
                     if let (Op::Range(request), OpReply::Range(reply)) = (op, reply) {
                         for does in self.seen(request, reply) {
-                            self.add(call, ret, does);
+                            self.add(span, revision, does);
                         }
                     }
                 }
@@ -199,7 +209,7 @@ impl Cutter {
                 continue;
             }
             let (low, high) = bounds[at];
-            let (call, ret) = match operation {
+            let span = match operation {
                 Some(operation) => {
                     (low.max(operation.call), operation.ret.filter(|_| operation.is_ok()).or(high))
                 }
@@ -208,31 +218,30 @@ impl Cutter {
             let revision = executed.outcome.revision;
             let is_answered = operation.is_some_and(Operation::is_ok);
             match &executed.command {
-                Command::LeaseExpire { .. } | Command::LeaseRevoke { .. } => {
-                    self.dropped(executed, call, ret)
-                }
+                Command::LeaseExpire { .. } | Command::LeaseRevoke { .. } => self.dropped(executed, span),
                 _ if is_answered => {}
                 Command::Put(request) => {
-                    self.add(call, ret, Does::Put { request: request.clone(), revision, saw: None })
+                    self.add(span, revision, Does::Put { request: request.clone(), revision, saw: None })
                 }
                 Command::DeleteRange(request) => {
                     for key in self.within(&request.range) {
-                        self.add(call, ret, Does::Delete { key, was_there: None });
+                        self.add(span, revision, Does::Delete { key, was_there: None });
                     }
                 }
                 Command::Txn(txn) => {
-                    self.add(call, ret, Does::Txn { txn: Box::new(txn.clone()), revision, saw: None })
+                    self.add(span, revision, Does::Txn { txn: Box::new(txn.clone()), revision, saw: None })
                 }
                 _ => {}
             }
         }
     }
 
-    fn dropped(&mut self, executed: &crate::checkers::Executed, call: Duration, ret: Option<Duration>) {
+    fn dropped(&mut self, executed: &Executed, span: Span) {
         let events = executed.events.iter().flat_map(|events| events.events.iter());
-        for Event { prev, .. } in events {
-            let Some(prev) = prev else { continue };
-            self.add(call, ret, Does::DropLease { key: prev.key.clone(), lease: prev.lease });
+        for event in events {
+            let Some(prev) = &event.prev else { continue };
+            let does = Does::DropLease { key: prev.key.clone(), lease: prev.lease };
+            self.add(span, event.kv.mod_revision, does);
         }
     }
 }

@@ -8,7 +8,8 @@
 //! Unknown writes are settled from the committed log first: those it does not have never were. A revision is used
 //! as a *name* of a version only: two versions are equal if all their numbers are.
 //!
-//! The search is that of Wing and Gong with Lowe's cache of (calls taken, state), bounded by steps, so that a seed's
+//! The search is that of Wing and Gong with Lowe's cache of (calls taken, state); what only looks is taken as soon as
+//! it fits, and revisions tell where to try first. It is bounded by steps, so that a seed's
 //! verdict does not hang on the machine's speed. A search that ends at its bound is a finding, not a pass.
 
 mod actions;
@@ -32,7 +33,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { steps: 5_000_000 }
+        Self { steps: 2_000_000 }
     }
 }
 

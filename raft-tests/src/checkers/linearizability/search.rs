@@ -1,7 +1,7 @@
 //! The search for an order, and what each action does to the state.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::actions::Action;
@@ -82,6 +82,35 @@ impl Timeline {
         }
     }
 
+    /// The calls that may come next, the likeliest first: all before the first return. One that only looks, and saw
+    /// what is there, is the only choice: whatever order there is, there is one in which it comes now.
+    fn candidates(&self, actions: &[Action], state: &State) -> Vec<usize> {
+        let mut calls = Vec::new();
+        let mut at = self.nodes[HEAD].next;
+        while at != NONE && self.nodes[at].is_call {
+            let action = &actions[self.nodes[at].action];
+            if action.only_looks() && state.after(action).is_some() {
+                return vec![at];
+            }
+            calls.push(at);
+            at = self.nodes[at].next;
+        }
+        calls.sort_by_key(|call| actions[self.nodes[*call].action].hint);
+        calls
+    }
+
+    /// Whose return comes first.
+    fn first_return(&self) -> Option<usize> {
+        let mut at = self.nodes[HEAD].next;
+        while at != NONE {
+            if !self.nodes[at].is_call {
+                return Some(self.nodes[at].action);
+            }
+            at = self.nodes[at].next;
+        }
+        None
+    }
+
     /// Takes a call and its return out.
     fn lift(&mut self, call: usize) {
         self.unlink(call);
@@ -102,7 +131,7 @@ impl Timeline {
 }
 
 /// Which actions were taken.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Hash)]
 struct Taken(Vec<u64>);
 
 impl Taken {
@@ -116,19 +145,29 @@ impl Taken {
     }
 }
 
-/// Equal seeds are searched alike: no random keys.
-type Cache = HashMap<u64, Vec<(Taken, State)>, BuildHasherDefault<DefaultHasher>>;
+/// The pairs of (actions taken, state) that were looked at, by their hashes: two of 64 bits with different beginnings,
+/// which is as good as the pairs themselves and much smaller.
+#[derive(Default)]
+struct Cache(BTreeSet<(u64, u64)>);
 
-/// True if the pair is new.
-fn remember(cache: &mut Cache, taken: &Taken, state: &State) -> bool {
-    let mut hasher = DefaultHasher::new();
-    (taken, state).hash(&mut hasher);
-    let seen = cache.entry(hasher.finish()).or_default();
-    if seen.iter().any(|(t, s)| t == taken && s == state) {
-        return false;
+impl Cache {
+    /// True if the pair is new.
+    fn remember(&mut self, taken: &Taken, state: &State) -> bool {
+        let hash = |beginning: u64| {
+            let mut hasher = DefaultHasher::new();
+            (beginning, taken, state).hash(&mut hasher);
+            hasher.finish()
+        };
+        self.0.insert((hash(1), hash(2)))
     }
-    seen.push((taken.clone(), state.clone()));
-    true
+}
+
+/// A choice that was made, and those that are left.
+struct Level {
+    candidates: Vec<usize>,
+    next: usize,
+    taken: usize,
+    before: State,
 }
 
 /// Looks for an order of a group's actions in which each does what it did.
@@ -139,43 +178,43 @@ pub fn search(group: &Group, mut steps: u64) -> Verdict<'_> {
     let mut taken = Taken(vec![0; actions.len().div_ceil(64)]);
     let mut cache = Cache::default();
     let mut state = State::default();
-    let mut done: Vec<(usize, State)> = Vec::new();
+    let mut levels: Vec<Level> = Vec::new();
     let mut stuck = (usize::MAX, None);
-    let mut at = timeline.nodes[HEAD].next;
+    let (mut candidates, mut next) = (timeline.candidates(actions, &state), 0);
     while left > 0 {
         if steps == 0 {
             return Verdict::GaveUp;
         }
         steps -= 1;
-        let node = timeline.nodes[at];
-        if node.is_call {
-            if let Some(after) = state.after(&actions[node.action]) {
-                taken.set(node.action, true);
-                if remember(&mut cache, &taken, &after) {
-                    timeline.lift(at);
-                    left -= usize::from(timeline.returns[node.action] != NONE);
-                    done.push((at, std::mem::replace(&mut state, after)));
-                    at = timeline.nodes[HEAD].next;
-                    continue;
-                }
-                taken.set(node.action, false);
+        if let Some(call) = candidates.get(next).copied() {
+            next += 1;
+            let action = timeline.nodes[call].action;
+            let Some(after) = state.after(&actions[action]) else { continue };
+            taken.set(action, true);
+            if !cache.remember(&taken, &after) {
+                taken.set(action, false);
+                continue;
             }
-            at = node.next;
+            timeline.lift(call);
+            left -= usize::from(timeline.returns[action] != NONE);
+            let before = std::mem::replace(&mut state, after);
+            levels.push(Level { candidates, next, taken: call, before });
+            (candidates, next) = (timeline.candidates(actions, &state), 0);
             continue;
         }
-        // Whoever returns here has to be taken by now: go back and try the next instead of the last one taken.
+        // Whoever returns first has to be taken by now: go back to the last choice.
         if left < stuck.0 {
-            stuck = (left, Some(node.action));
+            stuck = (left, timeline.first_return());
         }
-        let Some((call, before)) = done.pop() else {
-            return Verdict::Illegal { stuck: &actions[stuck.1.unwrap_or(node.action)] };
+        let Some(level) = levels.pop() else {
+            let stuck = stuck.1.expect("an action that has to return is left");
+            return Verdict::Illegal { stuck: &actions[stuck] };
         };
-        state = before;
-        let action = timeline.nodes[call].action;
+        let action = timeline.nodes[level.taken].action;
         taken.set(action, false);
-        timeline.unlift(call);
+        timeline.unlift(level.taken);
         left += usize::from(timeline.returns[action] != NONE);
-        at = timeline.nodes[call].next;
+        (state, candidates, next) = (level.before, level.candidates, level.next);
     }
     Verdict::Linearizable
 }

@@ -22,7 +22,7 @@ pub struct State {
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         for (key, kv) in &self.keys {
-            (key, kv.mod_revision, kv.version, kv.lease).hash(hasher);
+            (key, &kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease).hash(hasher);
         }
     }
 }
