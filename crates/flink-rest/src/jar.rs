@@ -22,6 +22,17 @@ pub fn inspect(file: impl Read + Seek) -> JarInfo {
     JarInfo { is_archive: true, entry_classes: entry_classes(&mut archive).unwrap_or_default() }
 }
 
+/// Whether a JAR holds a class, named with dots or slashes; `None` if the file is no readable archive.
+pub fn holds_class(file: impl Read + Seek, class: &str) -> Option<bool> {
+    let archive = ZipArchive::new(file).ok()?;
+    Some(archive.index_for_name(&class_file(class)).is_some())
+}
+
+/// Where a class lies in a JAR or a directory of classes.
+pub fn class_file(class: &str) -> String {
+    format!("{}.class", class.replace('.', "/"))
+}
+
 fn entry_classes<R: Read + Seek>(archive: &mut ZipArchive<R>) -> Option<Vec<String>> {
     let name =
         archive.file_names().find(|name| name.eq_ignore_ascii_case("META-INF/MANIFEST.MF"))?.to_owned();
@@ -77,6 +88,18 @@ mod tests {
         assert_eq!(info.entry_classes, ["a.very.long.name.that.goes.on.Main"]);
         assert_eq!(entry_classes_of_manifest("main-class: M\nProgram-Class: A, B\n"), ["A", "B"]);
         assert!(entry_classes_of_manifest("Manifest-Version: 1.0\n").is_empty());
+    }
+
+    #[test]
+    fn a_class_is_found_by_its_name_only() {
+        let held = |class: &str| holds_class(jar(&[("a/B.class", "x"), ("a/B$C.class", "x")]), class);
+        for class in ["a.B", "a/B", "a.B$C"] {
+            assert_eq!(held(class), Some(true), "{class}");
+        }
+        for class in ["B", "a.b", "a.B.class", ""] {
+            assert_eq!(held(class), Some(false), "{class}");
+        }
+        assert_eq!(holds_class(Cursor::new(b"not a jar".to_vec()), "a.B"), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use flink_rest::jar;
 use icp_store::PackageStore;
 use records::JobId;
 use records::record::{Exit, Job, PackageRef, RestoreMode};
@@ -47,7 +48,10 @@ impl Start<'_> {
             Some(class) => class.clone(),
             None => main_class(&jar)?,
         };
-        let mut args = vec!["-cp".to_owned(), self.class_path(&jar)?, class];
+        let class_path = self.class_path(&jar)?;
+        find_class(&class, &class_path)?;
+        let class_path: Vec<_> = class_path.iter().map(|entry| entry.to_string_lossy()).collect();
+        let mut args = vec!["-cp".to_owned(), class_path.join(":"), class];
         args.extend(self.job.spec.args.iter().cloned());
         let created_file = match self.created_by()? {
             CreatedBy::Signal => Some(self.created_file()),
@@ -101,7 +105,7 @@ impl Start<'_> {
     }
 
     /// The JAR, then each package: its JARs, and its directory for classes and resources.
-    fn class_path(&self, jar: &Path) -> Result<String, Exit> {
+    fn class_path(&self, jar: &Path) -> Result<Vec<PathBuf>, Exit> {
         let mut entries = vec![jar.to_path_buf()];
         for package in &self.job.spec.class_path {
             let (name, version) = (&package.unit.name, &package.unit.version);
@@ -111,8 +115,7 @@ impl Start<'_> {
             entries.extend(files.into_iter().filter(is_jar));
             entries.push(self.package_dir(package)?);
         }
-        let entries: Vec<_> = entries.iter().map(|entry| entry.to_string_lossy()).collect();
-        Ok(entries.join(":"))
+        Ok(entries)
     }
 
     fn environment(&self) -> BTreeMap<String, String> {
@@ -163,12 +166,33 @@ fn main_class(jar: &Path) -> Result<String, Exit> {
     let name = jar.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let file =
         File::open(jar).map_err(|e| failure("PACKAGE_ERROR", format!("{name} cannot be read: {e}")))?;
-    let info = flink_rest::jar::inspect(file);
+    let info = jar::inspect(file);
     info.entry_classes.first().cloned().ok_or_else(|| {
         let text =
             format!("{name} names no class to start: its manifest has no Main-Class, so give an entryClass");
         failure("NO_ENTRY_CLASS", text)
     })
+}
+
+/// Says that a class is nowhere before a JVM says so after a second, by when it would count as a job that ran. An
+/// entry that is neither an archive nor a directory leaves the question to the JVM.
+fn find_class(class: &str, class_path: &[PathBuf]) -> Result<(), Exit> {
+    for entry in class_path {
+        let held = match entry.is_dir() {
+            true => Some(entry.join(jar::class_file(class)).is_file()),
+            false => File::open(entry).ok().and_then(|file| jar::holds_class(file, class)),
+        };
+        if held != Some(false) {
+            return Ok(());
+        }
+    }
+    let names = class_path.iter().filter_map(|entry| Some(entry.file_name()?.to_string_lossy()));
+    let searched = names.collect::<Vec<_>>().join(", ");
+    let text = format!(
+        "class {class} is not in {searched}; give entryClass its full name, package included, or add the package \
+         that holds it"
+    );
+    Err(failure("NO_ENTRY_CLASS", text))
 }
 
 /// True if main() had made it a job when it ended: what a node that comes back has to go by.
@@ -230,6 +254,25 @@ mod tests {
         assert!(find_program("sh").unwrap().ends_with("sh"));
         assert!(find_program("/no/such/program").unwrap_err().contains("/no/such/program"));
         assert!(find_program("no-such-program").unwrap_err().contains("PATH"));
+    }
+
+    #[test]
+    fn a_class_that_is_nowhere_is_told_before_the_start() {
+        let tmp = tempfile::tempdir().unwrap();
+        let empty_archive = [b"PK\x05\x06".as_slice(), &[0; 18]].concat();
+        let (jar, classes) = (tmp.path().join("app.jar"), tmp.path().join("classes"));
+        std::fs::write(&jar, empty_archive).unwrap();
+        std::fs::create_dir_all(classes.join("a")).unwrap();
+        std::fs::write(classes.join("a/B.class"), "x").unwrap();
+        let path = [jar.clone(), classes];
+        assert!(find_class("a.B", &path).is_ok());
+        let exit = find_class("a.C", &path).unwrap_err();
+        assert_eq!(exit.class.as_deref(), Some("NO_ENTRY_CLASS"));
+        for word in ["a.C", "app.jar", "classes", "entryClass"] {
+            assert!(exit.text.contains(word), "{word} is missing in {}", exit.text);
+        }
+        std::fs::write(&jar, "no archive").unwrap();
+        assert!(find_class("a.C", &path).is_ok(), "the JVM knows better");
     }
 
     #[test]
