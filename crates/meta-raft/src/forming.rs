@@ -8,6 +8,8 @@
 //!  the others           a peer answers "member, and so are you" -> make its cluster id durable, start openraft
 //!  anybody              a peer answers "a member has your name, with another id" -> refused: remove and re-add
 //!                       a peer answers "member, and you are unknown"             -> wait to be added
+//!
+//!  a later start        a peer answers "a member has your name, with another id" -> refused: a foreign directory
 //! ```
 //!
 //! Exactly once, whatever crashes: only the first by name initialises. It answers "member" only after openraft has
@@ -36,6 +38,9 @@ use crate::types::Member;
 const POLL: Duration = Duration::from_millis(100);
 /// Rounds between two log lines that say what is missing.
 const SAY_EVERY: u32 = 50;
+
+/// How long a replica that starts again waits for what its peers know of it.
+const SOON: Duration = Duration::from_millis(500);
 
 /// What a replica says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,6 +175,35 @@ pub(crate) async fn decide(
         tokio::time::sleep(POLL).await;
     }
     unreachable!("the rounds do not end")
+}
+
+/// Asks the peers of `cluster.initial` once whether they know this replica, which belongs to a cluster, under another
+/// id: then its directory is another cluster's, or a removed member's. Who cannot be asked soon is not waited for:
+/// replicas of another cluster would refuse each other's connections anyway.
+pub(crate) async fn check_directory(
+    options: &RaftOptions,
+    seams: &Seams,
+    forming: &Forming,
+    cluster_id: u64,
+) -> Result<(), StartError> {
+    let me = &forming.me;
+    let peers = options.initial.iter().filter(|peer| peer.name != me.member.name);
+    let questions = peers.map(|peer| async move {
+        let asked = tokio::time::timeout(SOON, question(options, seams, me, peer)).await;
+        matches!(asked, Ok(Ok(Answer::OtherId))).then_some(&peer.name)
+    });
+    let answers = futures_util::future::join_all(questions).await;
+    match answers.into_iter().flatten().next() {
+        None => Ok(()),
+        Some(peer) => Err(StartError::Refused(format!(
+            "{} is the data directory of member {:x} of the cluster {cluster_id:x}, but {peer} knows {} under another \
+             id: the directory belongs to another cluster, or to a member that was removed. Set data-dir to the one \
+             of this replica, or cluster.initial to the replicas of its cluster",
+            options.data_dir.display(),
+            me.id,
+            me.member.name
+        ))),
+    }
 }
 
 fn check(options: &RaftOptions) -> Result<(), StartError> {

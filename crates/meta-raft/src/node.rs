@@ -132,6 +132,7 @@ async fn join(
     let known = disk.identity.cluster_id;
     let first = options.initial.iter().map(|m| &m.name).min() == Some(&options.node_name);
     if known != 0 && !(first && disk.log_is_empty()) {
+        forming::check_directory(options, seams, forming, known).await?;
         return Ok(None);
     }
     match forming::decide(options, seams, forming).await? {

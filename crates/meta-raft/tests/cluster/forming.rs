@@ -65,6 +65,25 @@ async fn all_restart_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_directory_of_another_cluster_with_the_same_names_is_refused() {
+    let (mut ours, mut theirs) = (Cluster::start(3, |_| {}).await, Cluster::start(3, |_| {}).await);
+    ours.nodes[2].stop().await;
+    theirs.nodes[2].stop().await;
+    let own =
+        std::mem::replace(&mut ours.nodes[2].options.data_dir, theirs.nodes[2].options.data_dir.clone());
+    let error = ours.nodes[2].try_start().await.unwrap_err();
+    assert!(matches!(&error, StartError::Refused(why) if why.contains("another cluster")), "{error}");
+    // With its own directory it comes back, and so does the other one at home.
+    ours.nodes[2].options.data_dir = own;
+    ours.nodes[2].start().await;
+    theirs.nodes[2].start().await;
+    write(ours.at(2), "k", "v").await;
+    write(theirs.at(2), "k", "v").await;
+    ours.stop().await;
+    theirs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_emptied_directory_of_a_member_is_refused() {
     let mut cluster = Cluster::start(3, |_| {}).await;
     write(cluster.at(0), "k", "v").await;
