@@ -45,13 +45,6 @@ pub enum Does {
     Txn { txn: Box<Txn>, revision: Revision, saw: Option<Box<TxnReply>> },
 }
 
-impl Action {
-    /// True if it changes nothing wherever it is possible.
-    pub fn only_looks(&self) -> bool {
-        matches!(self.does, Does::Saw(..) | Does::Delete { was_there: Some(false), .. })
-    }
-}
-
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, called at {:?}, returned at {:?}", self.does, self.call, self.ret)

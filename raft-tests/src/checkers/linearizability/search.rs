@@ -1,7 +1,6 @@
 //! The search for an order, and what each action does to the state.
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::actions::Action;
@@ -89,7 +88,7 @@ impl Timeline {
         let mut at = self.nodes[HEAD].next;
         while at != NONE && self.nodes[at].is_call {
             let action = &actions[self.nodes[at].action];
-            if action.only_looks() && state.after(action).is_some() {
+            if state.shows(action) {
                 return vec![at];
             }
             calls.push(at);
@@ -130,37 +129,31 @@ impl Timeline {
     }
 }
 
-/// Which actions were taken.
-#[derive(Debug, Hash)]
-struct Taken(Vec<u64>);
+/// Which actions were taken: a sum that each of them moves by a number of its own, so that it costs the same however
+/// many there are.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Taken(u64);
 
 impl Taken {
-    fn set(&mut self, at: usize, is_taken: bool) {
-        let bit = 1 << (at % 64);
-        if is_taken {
-            self.0[at / 64] |= bit;
-        } else {
-            self.0[at / 64] &= !bit;
-        }
+    fn number(action: usize) -> u64 {
+        // Mixed as splitmix64 does it.
+        let mut mixed = (action as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn add(&mut self, action: usize) {
+        self.0 = self.0.wrapping_add(Self::number(action));
+    }
+
+    fn remove(&mut self, action: usize) {
+        self.0 = self.0.wrapping_sub(Self::number(action));
     }
 }
 
-/// The pairs of (actions taken, state) that were looked at, by their hashes: two of 64 bits with different beginnings,
-/// which is as good as the pairs themselves and much smaller.
-#[derive(Default)]
-struct Cache(BTreeSet<(u64, u64)>);
-
-impl Cache {
-    /// True if the pair is new.
-    fn remember(&mut self, taken: &Taken, state: &State) -> bool {
-        let hash = |beginning: u64| {
-            let mut hasher = DefaultHasher::new();
-            (beginning, taken, state).hash(&mut hasher);
-            hasher.finish()
-        };
-        self.0.insert((hash(1), hash(2)))
-    }
-}
+/// The pairs of (actions taken, state) that were looked at, by their sums of 64 bits each.
+type Cache = BTreeSet<(Taken, u64)>;
 
 /// A choice that was made, and those that are left.
 struct Level {
@@ -175,7 +168,7 @@ pub fn search(group: &Group, mut steps: u64) -> Verdict<'_> {
     let actions = &group.actions;
     let mut timeline = Timeline::new(actions);
     let mut left = timeline.returns.iter().filter(|ret| **ret != NONE).count();
-    let mut taken = Taken(vec![0; actions.len().div_ceil(64)]);
+    let mut taken = Taken::default();
     let mut cache = Cache::default();
     let mut state = State::default();
     let mut levels: Vec<Level> = Vec::new();
@@ -190,9 +183,9 @@ pub fn search(group: &Group, mut steps: u64) -> Verdict<'_> {
             next += 1;
             let action = timeline.nodes[call].action;
             let Some(after) = state.after(&actions[action]) else { continue };
-            taken.set(action, true);
-            if !cache.remember(&taken, &after) {
-                taken.set(action, false);
+            taken.add(action);
+            if !cache.insert((taken, after.sum())) {
+                taken.remove(action);
                 continue;
             }
             timeline.lift(call);
@@ -211,7 +204,7 @@ pub fn search(group: &Group, mut steps: u64) -> Verdict<'_> {
             return Verdict::Illegal { stuck: &actions[stuck] };
         };
         let action = timeline.nodes[level.taken].action;
-        taken.set(action, false);
+        taken.remove(action);
         timeline.unlift(level.taken);
         left += usize::from(timeline.returns[action] != NONE);
         (state, candidates, next) = (level.before, level.candidates, level.next);

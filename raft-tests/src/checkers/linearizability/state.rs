@@ -1,7 +1,7 @@
 //! What a group's keys hold, and what each action makes of it.
 
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,25 +13,51 @@ use meta_types::{
 use super::actions::{Action, Does};
 use crate::checkers::model::holds;
 
-/// The live keys.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The live keys, and a sum of their hashes that moves along.
+#[derive(Debug, Clone, Default)]
 pub struct State {
     keys: BTreeMap<Bytes, Arc<KeyValue>>,
+    sum: u64,
 }
 
-impl Hash for State {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        for (key, kv) in &self.keys {
-            (key, &kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease).hash(hasher);
-        }
-    }
+/// Equal seeds are searched alike: the hasher has no random keys.
+fn hash(kv: &KeyValue) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&kv.key, &kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl State {
+    /// Equal for equal states, and different for others but by the rarest chance.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    fn insert(&mut self, kv: KeyValue) {
+        self.remove(&kv.key.clone());
+        self.sum = self.sum.wrapping_add(hash(&kv));
+        self.keys.insert(kv.key.clone(), Arc::new(kv));
+    }
+
+    fn remove(&mut self, key: &Bytes) {
+        if let Some(old) = self.keys.remove(key) {
+            self.sum = self.sum.wrapping_sub(hash(&old));
+        }
+    }
+
+    /// True if an action only looks, and this is what it saw.
+    pub fn shows(&self, action: &Action) -> bool {
+        match &action.does {
+            Does::Saw(key, seen) => self.keys.get(key) == seen.as_ref(),
+            Does::Delete { key, was_there: Some(false) } => !self.keys.contains_key(key),
+            Does::Delete { .. } | Does::Put { .. } | Does::DropLease { .. } | Does::Txn { .. } => false,
+        }
+    }
+
     /// The state after an action; `None` if the action cannot have happened here.
     pub fn after(&self, action: &Action) -> Option<Self> {
         match &action.does {
-            Does::Saw(key, seen) => (self.keys.get(key) == seen.as_ref()).then(|| self.clone()),
+            Does::Saw(..) => self.shows(action).then(|| self.clone()),
             Does::Put { request, revision, saw } => {
                 let before = self.keys.get(&request.key);
                 if saw.as_ref().is_some_and(|saw| saw.as_ref() != before) {
@@ -47,13 +73,13 @@ impl State {
                     return None;
                 }
                 let mut after = self.clone();
-                after.keys.remove(key);
+                after.remove(key);
                 Some(after)
             }
             Does::DropLease { key, lease } => {
                 let mut after = self.clone();
                 if after.keys.get(key).is_some_and(|kv| kv.lease == *lease) {
-                    after.keys.remove(key);
+                    after.remove(key);
                 }
                 Some(after)
             }
@@ -79,7 +105,7 @@ impl State {
             version: old.map_or(0, |old| old.version) + 1,
             lease: old.filter(|_| request.ignore_lease).map_or(request.lease, |old| old.lease),
         };
-        self.keys.insert(request.key.clone(), Arc::new(kv));
+        self.insert(kv);
         Some(PutReply { prev_kv: before.filter(|_| request.prev_kv) })
     }
 
@@ -89,7 +115,7 @@ impl State {
 
     fn delete(&mut self, request: &DeleteRangeRequest) -> DeleteRangeReply {
         let gone: Vec<Arc<KeyValue>> = self.within(&request.range).cloned().collect();
-        gone.iter().for_each(|kv| drop(self.keys.remove(&kv.key)));
+        gone.iter().for_each(|kv| self.remove(&kv.key));
         DeleteRangeReply {
             deleted: gone.len() as i64,
             prev_kvs: if request.prev_kv { gone } else { Vec::new() },
