@@ -54,9 +54,13 @@ pub fn of_refusal(refusal: &Refusal) -> RestError {
 /// A read that failed, or a write that surely did nothing.
 pub fn of_store(error: &KvError) -> RestError {
     match error {
-        KvError::NotSent(_) | KvError::Unknown(_) => {
-            retry_later(RestError::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")))
-        }
+        KvError::NotSent(why) | KvError::Unknown(why) => retry_later(RestError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "the metastore does not answer ({why}): metactl endpoint health tells whether a majority of its \
+                 replicas runs; try again"
+            ),
+        )),
         KvError::Rejected { .. } | KvError::Compacted { .. } => {
             RestError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         }

@@ -75,7 +75,9 @@ impl Failure {
                 compact_revision + 1
             )),
             ErrorClass::NotSent(why) => Self::unavailable(format!("{endpoint}: {why}; nothing was changed")),
-            ErrorClass::Unknown(why) if ask.is_empty() => Self::unavailable(format!("{endpoint}: {why}")),
+            ErrorClass::Unknown(why) if ask.is_empty() => Self::unavailable(format!(
+                "{endpoint}: {why}; metactl endpoint health tells whether a majority of the replicas runs"
+            )),
             ErrorClass::Unknown(why) => Self::unavailable(format!(
                 "{endpoint}: {why}; it may have been carried out: ask with metactl {ask}"
             )),
