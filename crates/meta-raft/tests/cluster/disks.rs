@@ -69,7 +69,7 @@ async fn power_cuts_lose_nothing_acknowledged() {
         tokio::time::timeout(SOON, reached).await.expect("writes go on");
         // What was acknowledged by now, and the disk as it would be found.
         let known = acknowledged.lock().clone();
-        let found = disk.crash(cut);
+        let found = disk.power_off(cut);
         cluster.nodes[0].stop().await;
         writing.shutdown().await;
         *acknowledged.lock() = known;
@@ -118,7 +118,7 @@ async fn one_of_three_loses_power_again_and_again() {
         for n in 0..30 {
             write(cluster.at(n % 3), &format!("c{cut}n{n}"), &value).await;
         }
-        let found = disk.crash(cut);
+        let found = disk.power_off(cut);
         cluster.nodes[0].stop().await;
         disk = found;
         on_mem_disk(&mut cluster.nodes[0], disk.clone());

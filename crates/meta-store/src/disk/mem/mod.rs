@@ -83,6 +83,14 @@ impl MemDisk {
         MemDisk(Arc::new(Mutex::new(self.0.lock().after_crash(seed))))
     }
 
+    /// Cuts the power: from now on every operation fails, so nothing is acknowledged that the disk found afterwards
+    /// may not have. Returns that disk, as [`MemDisk::crash`] does.
+    pub fn power_off(&self, seed: u64) -> MemDisk {
+        let mut state = self.0.lock();
+        state.powered_off = true;
+        MemDisk(Arc::new(Mutex::new(state.after_crash(seed))))
+    }
+
     /// The bytes of a file, for tests that damage them.
     pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.0.lock();
