@@ -134,7 +134,7 @@ fn after_delete(name: &str, trigger: &Trigger<'_>, findings: &mut Findings) {
     let Some(ret) = deleted.filter_map(|call| call.ret).min() else { return };
     let until = |event: &&&JobEvent| event.at <= ret;
     let is_created = |event: &&JobEvent| event.kind == JobEventKind::Created;
-    if trigger.events.iter().take_while(until).any(|event| is_created(event)) {
+    if trigger.events.iter().take_while(until).any(is_created) {
         return;
     }
     let started = trigger.events.iter().find(|event| event.kind == JobEventKind::Started && event.at > ret);
