@@ -53,7 +53,7 @@ upload() {
 job_state() { ctl "${replicas[0]}" -o json job status "$job" | sed -n 's/.*"state" *: *"\([A-Z]*\)".*/\1/p' | head -n 1; }
 job_ended() { [[ $(job_state) =~ ^(FINISHED|FAILED|CANCELED|CANCELLED)$ ]]; }
 job_id() { sed -n 's/.*"jobid" *: *"\([0-9a-f]*\)".*/\1/p'; }
-run_completed() { http GET "${dispatchers[1]}/run-async/$trigger" | grep -q '"jobid"\|"failure-cause"'; }
+run_completed() { grep -q '"jobid"\|"failure-cause"' <<< "$(http GET "${dispatchers[1]}/run-async/$trigger")"; }
 
 clean_up() {
   local status=$?

@@ -43,7 +43,7 @@ pid_of() { cat "$dir/$1.pid" 2> /dev/null || true; }
 is_alive() {
   local pid
   pid=$(pid_of "$1")
-  [ -n "$pid" ] && [ -r "/proc/$pid/cmdline" ] && tr '\0' ' ' < "/proc/$pid/cmdline" | grep -qF -- "$dir/$1.toml "
+  [ -n "$pid" ] && [ -r "/proc/$pid/cmdline" ] && [[ $(tr '\0' ' ' < "/proc/$pid/cmdline") = *"$dir/$1.toml "* ]]
 }
 
 is_gone() { ! is_alive "$1"; }
@@ -82,12 +82,12 @@ known_sets() {
 }
 
 check_sets() {
-  local set role
+  local set known
+  # Not through a pipe: grep -q ends at the first match, and what it leaves unread would fail the pipe.
+  known=$(for role in replica dispatcher jobmaster; do known_sets "$role"; done)
   for set in "${sets[@]}"; do
     [[ $set = *=* ]] || die_usage "--set $set: wants KEY=VALUE"
-    for role in replica dispatcher jobmaster; do
-      known_sets "$role" | grep -qxF -- "$set" && continue 2
-    done
+    grep -qxF -- "$set" <<< "$known" && continue
     die_usage "--set $set: no process knows the key ${set%%=*}"
   done
 }
