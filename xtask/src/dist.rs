@@ -12,6 +12,8 @@ use cargo_metadata::MetadataCommand;
 use crate::tools;
 
 const BINARIES: [&str; 2] = ["metastored", "metactl"];
+/// The profile of what is shipped; also the name of its folder.
+const PROFILE: &str = "dist";
 
 /// Builds and writes `metastore-VERSION-linux-ARCH.tar.gz` into `out`.
 pub fn run(out: &Path) -> anyhow::Result<()> {
@@ -19,7 +21,8 @@ pub fn run(out: &Path) -> anyhow::Result<()> {
     let metadata = MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
     tools::run(&mut tools::cargo(&[
         "build",
-        "--release",
+        "--profile",
+        PROFILE,
         "--quiet",
         "--bin",
         BINARIES[0],
@@ -45,7 +48,7 @@ fn lay_out(root: &Path, target: &Path, tree: &Path) -> anyhow::Result<()> {
     let bin = tree.join("bin");
     fs::create_dir_all(&bin)?;
     for binary in BINARIES {
-        copy(&target.join("release").join(binary), &bin.join(binary))?;
+        copy(&target.join(PROFILE).join(binary), &bin.join(binary))?;
     }
     for script in
         list(&root.join("deploy"))?.iter().filter(|path| path.extension().is_some_and(|e| e == "sh"))
