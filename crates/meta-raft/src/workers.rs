@@ -4,7 +4,7 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::thread::Thread;
 
 use tokio::sync::oneshot;
@@ -104,7 +104,7 @@ fn drive(work: BoxFuture<'static, ()>) {
     let mut work = pin!(work);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
-    while let Poll::Pending = work.as_mut().poll(&mut context) {
+    while work.as_mut().poll(&mut context).is_pending() {
         std::thread::park();
     }
 }

@@ -108,8 +108,10 @@ impl Replica {
         // Ends the waiting server on every way out of here.
         let over = formed.clone().drop_guard();
         let waiting = tokio::spawn(server::serve(client, http::waiting_routes(), formed));
+        // In a box: it holds options and disk by value, and whoever waits for a replica would carry them along.
+        let raft = Box::pin(meta_raft::start(raft_options, seams.clone(), peer, hook));
         let raft = tokio::select! {
-            raft = meta_raft::start(raft_options, seams.clone(), peer, hook) => raft,
+            raft = raft => raft,
             () = shutdown.begun() => return Err(StartError::Stopped),
         };
         drop(over);
