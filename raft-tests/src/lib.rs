@@ -5,6 +5,7 @@
 pub mod checkers;
 pub mod history;
 pub mod invariants;
+pub mod sim;
 pub mod workload;
 
 use std::time::Duration;

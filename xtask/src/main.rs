@@ -3,6 +3,7 @@
 mod check;
 mod conf;
 mod dist;
+mod prove;
 mod tidy;
 mod tools;
 
@@ -30,6 +31,8 @@ enum Xtask {
         #[arg(long, value_name = "DIR", default_value = "dist")]
         out: PathBuf,
     },
+    /// Runs seeds of the simulated cluster and prints what they came to.
+    Prove(prove::Prove),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Xtask::Tidy => tidy::run(),
         Xtask::Conf { check } => conf::run(check),
         Xtask::Dist { out } => dist::run(&out),
+        Xtask::Prove(prove) => prove::run(&prove),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

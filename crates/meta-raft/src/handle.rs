@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use meta_core::Core;
+use meta_store::Wal;
 use meta_types::{Command, LeaseStamp, Outcome};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use crate::checkpoint::Checkpoints;
 use crate::errors::{ProposeError, ReadError};
 use crate::leader::successor;
 use crate::lease_clock::LeaseClock;
@@ -34,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) status: watch::Receiver<RaftStatus>,
     pub(crate) lease_clock: Arc<LeaseClock>,
     pub(crate) flush_times: Arc<FlushTimes>,
+    pub(crate) wal: Arc<Wal>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) raft: Raft,
     pub(crate) tasks: parking_lot::Mutex<Option<Tasks>>,
 }

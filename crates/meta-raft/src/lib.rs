@@ -23,6 +23,7 @@ mod forming;
 mod handle;
 mod hook;
 mod in_flight;
+mod inspect;
 mod leader;
 mod lease_clock;
 mod log_store;
@@ -44,6 +45,7 @@ mod workers;
 pub use errors::{NotSent, ProposeError, ReadError, StartError};
 pub use handle::{FlushReport, RaftHandle};
 pub use hook::{AppliedBatch, ApplyHook, NoHook};
+pub use inspect::{Inspection, LoggedEntry};
 pub use net::{BoxFuture, Connection, Listener, Net, TcpNet};
 pub use node::start;
 pub use options::{

@@ -241,8 +241,11 @@ impl Launch {
         tasks.spawn(self.upkeep(&desk, &status).run());
         let Self { disk, peers, parts, .. } = self;
         let Parts { state, checkpoints, proposer, reads, lease_clock, flush_times } = parts;
-        let tasks = Mutex::new(Some(Tasks { tasks, flusher, checkpoints, peers, _lock: disk.lock }));
-        let inner = Inner { proposer, reads, state, status, lease_clock, flush_times, raft, tasks };
+        let lock = disk.lock;
+        let tasks = Tasks { tasks, flusher, checkpoints: checkpoints.clone(), peers, _lock: lock };
+        let (wal, tasks) = (disk.wal, Mutex::new(Some(tasks)));
+        let inner =
+            Inner { proposer, reads, state, status, lease_clock, flush_times, wal, checkpoints, raft, tasks };
         RaftHandle { inner: Arc::new(inner) }
     }
 

@@ -144,6 +144,11 @@ impl Replica {
         self.peer_addr
     }
 
+    /// Its part in the consensus.
+    pub fn raft(&self) -> &RaftHandle {
+        &self.raft
+    }
+
     /// What it knows of its cluster.
     pub fn status(&self) -> watch::Receiver<RaftStatus> {
         self.context.status.clone()

@@ -208,6 +208,16 @@ impl Index {
         }
     }
 
+    /// The last entry that is on disk with all before it.
+    pub fn durable(&self) -> Option<Position> {
+        // Entries are written in order: those that wait are the last ones.
+        let waiting = self.slots.iter().rev().take_while(|slot| slot.place.is_none()).count();
+        match self.slots.len() - waiting {
+            0 => self.state.purged,
+            written => self.position(self.first + written as u64 - 1),
+        }
+    }
+
     fn slot(&self, index: u64) -> Option<&Slot> {
         self.slots.get(usize::try_from(index.checked_sub(self.first)?).ok()?)
     }

@@ -322,6 +322,16 @@ impl Wal {
         self.index.read().last()
     }
 
+    /// The last entry such that it and all before it are on disk; what was purged if none of those in the log is.
+    pub fn durable(&self) -> Option<Position> {
+        self.index.read().durable()
+    }
+
+    /// The purged position as it is found after a power cut now.
+    pub fn durably_purged(&self) -> Option<Position> {
+        self.writer.lock().durable().purged
+    }
+
     /// Bytes of the entries after `index` (of all when that one is not in the log): the checkpoint trigger.
     pub fn bytes_after(&self, index: u64) -> u64 {
         self.index.read().bytes_after(index)

@@ -52,6 +52,11 @@ impl Writer {
         Self { disk, dir, options, current, end, prewritten_end, durable, segments, buffer: Vec::new() }
     }
 
+    /// What all durable records say.
+    pub fn durable(&self) -> &Snapshot {
+        &self.durable
+    }
+
     /// Continues a log that was there.
     pub fn resume(&mut self, segments: Vec<(Arc<Segment>, Option<u64>)>, end: u64) {
         self.segments = segments.into();

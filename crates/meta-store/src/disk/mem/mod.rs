@@ -16,7 +16,8 @@ use state::{Inode, NameChange, State, overwrite, power_is_off};
 /// What goes wrong, and when. Operations are counted from the disk's creation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MemDiskFaults {
-    /// The n-th sync (0 = the first) fails; what it should have made durable never becomes durable.
+    /// The n-th sync (0 = the first) fails. What it should have made durable is still read as it was written, and
+    /// never becomes durable unless it is written again.
     pub fail_sync_at: Option<u64>,
     /// All syncs after that one fail too; otherwise they claim success.
     pub fail_syncs_after: bool,
@@ -75,6 +76,21 @@ impl MemDisk {
     /// Syncs so far, of files and directories.
     pub fn syncs(&self) -> u64 {
         self.0.lock().syncs
+    }
+
+    /// Operations refused so far because of a fault.
+    pub fn refusals(&self) -> u64 {
+        self.0.lock().refusals
+    }
+
+    /// True once power went off at a chosen operation.
+    pub fn is_off(&self) -> bool {
+        self.0.lock().powered_off
+    }
+
+    /// Bytes of all files.
+    pub fn used_bytes(&self) -> u64 {
+        self.0.lock().used_bytes()
     }
 
     /// The disk as it is found after a power cut now. What was synced is there; of the rest `seed` decides:
@@ -211,13 +227,22 @@ impl MemFile {
 
     fn sync(&self) -> io::Result<()> {
         self.with(|state, inode| {
-            if state.begin_sync()? {
-                let inode = state.inodes.get_mut(&inode).ok_or(io::ErrorKind::NotFound)?;
-                for (offset, bytes) in std::mem::take(&mut inode.unsynced) {
-                    overwrite(&mut inode.durable, offset, &bytes);
+            let synced = state.begin_sync();
+            let inode = state.inodes.get_mut(&inode).ok_or(io::ErrorKind::NotFound)?;
+            match synced {
+                Ok(true) => {
+                    for (offset, bytes) in std::mem::take(&mut inode.unsynced) {
+                        overwrite(&mut inode.durable, offset, &bytes);
+                    }
                 }
+                // It only claims success.
+                Ok(false) => {}
+                // As Linux has it: the pages count as clean from now on. They are read as they were written until
+                // the power goes, and no later sync makes them durable.
+                Err(_) if !state.powered_off => inode.unsynced.clear(),
+                Err(_) => {}
             }
-            Ok(())
+            synced.map(drop)
         })
     }
 }

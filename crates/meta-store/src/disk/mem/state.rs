@@ -38,6 +38,7 @@ pub(super) struct State {
     pub operations: u64,
     pub syncs: u64,
     pub powered_off: bool,
+    pub refusals: u64,
 }
 
 /// splitmix64: enough chance for choosing what a crash keeps.
@@ -135,7 +136,8 @@ impl State {
                 change.apply(&mut names);
             }
         }
-        let mut after = State { dirs: self.dirs.clone(), next_inode: self.next_inode, ..State::default() };
+        let (dirs, next_inode, refusals) = (self.dirs.clone(), self.next_inode, self.refusals);
+        let mut after = State { dirs, next_inode, refusals, ..State::default() };
         for &inode in names.values() {
             let content = self.inodes[&inode].after_crash(style, &mut chance);
             after
@@ -164,11 +166,13 @@ impl State {
     /// Counts an operation; Ok(true) when the power goes during this one.
     pub fn begin_operation(&mut self) -> io::Result<bool> {
         if self.powered_off {
+            self.refusals += 1;
             return Err(power_is_off());
         }
         let number = self.operations;
         self.operations += 1;
         self.powered_off = self.faults.power_off_at == Some(number);
+        self.refusals += u64::from(self.powered_off);
         Ok(self.powered_off)
     }
 
@@ -181,6 +185,7 @@ impl State {
         self.syncs += 1;
         match self.faults.fail_sync_at {
             Some(at) if number == at || number > at && self.faults.fail_syncs_after => {
+                self.refusals += 1;
                 Err(io::Error::other("the sync failed"))
             }
             Some(at) => Ok(number < at),
@@ -188,14 +193,15 @@ impl State {
         }
     }
 
-    fn used_bytes(&self) -> u64 {
+    pub fn used_bytes(&self) -> u64 {
         self.names.values().map(|inode| self.inodes[inode].now.len() as u64).sum()
     }
 
-    pub fn check_room(&self, inode: u64, len: usize) -> io::Result<()> {
+    pub fn check_room(&mut self, inode: u64, len: usize) -> io::Result<()> {
         let Some(capacity) = self.faults.capacity_bytes else { return Ok(()) };
         let grows = len.saturating_sub(self.inodes[&inode].now.len()) as u64;
         if grows > 0 && self.used_bytes() + grows > capacity {
+            self.refusals += 1;
             return Err(io::ErrorKind::StorageFull.into());
         }
         Ok(())

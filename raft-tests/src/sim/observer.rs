@@ -1,0 +1,273 @@
+//! Looks at the cluster after every step: turns what each replica is into a view for the invariants, and keeps
+//! every entry that was ever in a log.
+//!
+//! Consensus counts entries from 0; here, as in the invariants, they are counted from 1, and 0 is none.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use meta_raft::{Inspection, RaftHandle};
+use meta_store::{Position, Wal};
+
+use super::node::Node;
+use super::trace::Trace;
+use crate::invariants::{ClusterView, EntryMark, LogChange, ReplicaView};
+
+/// What a replica had applied at some moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// Index of the last entry.
+    pub index: u64,
+    /// The state's revision.
+    pub revision: i64,
+    /// The state's hash.
+    pub hash: u64,
+}
+
+/// What is remembered of one replica between steps.
+#[derive(Default)]
+struct Seen {
+    /// Its id, once it had one.
+    id: u64,
+    boot: u64,
+    up: bool,
+    entries: BTreeMap<u64, u64>,
+    durable: u64,
+    purged: u64,
+    last_view: ReplicaView,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Observer {
+    seen: Vec<Seen>,
+    /// Payloads by index and term.
+    pub entries: BTreeMap<(u64, u64), Bytes>,
+    /// States seen, by index.
+    pub samples: BTreeMap<u64, Sample>,
+    /// What is known to be committed anywhere: index and term.
+    pub chosen: BTreeMap<u64, u64>,
+    /// Elections seen: terms with a leader.
+    pub leaders: BTreeMap<u64, u64>,
+}
+
+impl Observer {
+    /// Of so many replicas.
+    pub fn new(replicas: usize) -> Self {
+        Self { seen: (0..replicas).map(|_| Seen::default()).collect(), ..Self::default() }
+    }
+
+    /// The cluster now.
+    pub fn look(&mut self, at: Duration, nodes: &[Rc<Node>], trace: &mut Trace) -> ClusterView {
+        let mut replicas = Vec::new();
+        for (number, node) in nodes.iter().enumerate() {
+            if let Some(view) = self.look_at(at, number, node, trace) {
+                replicas.push(view);
+            }
+        }
+        ClusterView { at, replicas, records: Vec::new() }
+    }
+
+    fn look_at(
+        &mut self,
+        at: Duration,
+        number: usize,
+        node: &Node,
+        trace: &mut Trace,
+    ) -> Option<ReplicaView> {
+        let seen = &mut self.seen[number];
+        let mut log_changes = Vec::new();
+        let handle = node.handle();
+        if seen.up && (handle.is_none() || seen.boot != node.boots()) {
+            seen.up = false;
+            log_changes.push(LogChange::Stopped);
+        }
+        let Some(handle) = handle else {
+            seen.last_view.alive = false;
+            seen.last_view.log_changes = log_changes;
+            return (seen.id != 0).then(|| seen.last_view.clone());
+        };
+        let inspection = handle.inspect();
+        seen.id = inspection.member_id;
+        if !seen.up {
+            seen.start(node.boots(), handle.log(), &mut self.entries, &mut log_changes);
+        }
+        seen.follow(handle.log(), &mut self.entries, &mut log_changes);
+        let applied = number_of(handle.core().read().applied().map(|at| at.index));
+        // What is applied was known to be committed; the published number may be a moment behind.
+        let committed = number_of(inspection.committed).max(applied);
+        let from = seen.last_view.committed.min(committed) + 1;
+        let new = seen.entries.range(from..committed + 1);
+        self.chosen.extend(new);
+        seen.follow_purge(handle.log(), &mut log_changes);
+        let now = if seen.jumps(handle.log()) {
+            // A peer's checkpoint replaced the log, which is not on disk yet: a power cut takes it back.
+            let (incarnation, last_log) = (seen.boot, seen.last());
+            ReplicaView { alive: true, incarnation, last_log, is_leader: false, ..seen.last_view.clone() }
+        } else {
+            ReplicaView { committed, ..seen.view(&handle, &inspection) }
+        };
+        let view = ReplicaView { id: inspection.member_id, log_changes, ..now };
+        self.note(at, &node.name, number, &view, trace);
+        self.seen[number].last_view = view.clone();
+        Some(view)
+    }
+
+    fn note(&mut self, at: Duration, name: &str, number: usize, view: &ReplicaView, trace: &mut Trace) {
+        let seen = &self.seen[number];
+        if view.leader != seen.last_view.leader || view.term != seen.last_view.term {
+            trace.note(at, format_args!("{name} term {} leader {:?}", view.term, view.leader));
+        }
+        if view.is_leader {
+            self.leaders.insert(view.term, view.id);
+        }
+        for change in &view.log_changes {
+            trace.note(at, format_args!("{name} {}", in_short(change)));
+        }
+        if view.applied != seen.last_view.applied {
+            trace.note(at, format_args!("{name} applied {} hash {:016x}", view.applied, view.state_hash));
+        }
+        let sample = Sample { index: view.applied, revision: view.revision, hash: view.state_hash };
+        self.samples.entry(sample.index).or_insert(sample);
+    }
+}
+
+impl Seen {
+    /// A new process, and the log that it found.
+    fn start(
+        &mut self,
+        boot: u64,
+        log: &Wal,
+        kept: &mut BTreeMap<(u64, u64), Bytes>,
+        changes: &mut Vec<LogChange>,
+    ) {
+        self.up = true;
+        self.boot = boot;
+        let purged = log.durably_purged();
+        self.purged = place(purged);
+        self.durable = place(log.durable());
+        self.entries.clear();
+        let first = number_of(log.first_index()).max(1);
+        let entries = (first..=self.durable).filter_map(|index| self.take(log, index, kept)).collect();
+        changes.push(LogChange::Found { purged: (self.purged, purged.map_or(0, |at| at.term)), entries });
+    }
+
+    fn last(&self) -> u64 {
+        self.entries.last_key_value().map_or(self.purged, |(last, _)| *last)
+    }
+
+    /// True if the log goes on beyond what was seen of it.
+    fn jumps(&self, log: &Wal) -> bool {
+        let kept_from = log.first_index().map_or(place(log.last()), |first| first) + 1;
+        kept_from > self.last() + 1
+    }
+
+    /// Notes the entry at an index.
+    fn take(&mut self, log: &Wal, index: u64, kept: &mut BTreeMap<(u64, u64), Bytes>) -> Option<EntryMark> {
+        let raw = index - 1;
+        let term = log.position(raw).filter(|_| log.first_index() <= Some(raw))?.term;
+        let payload = match kept.get(&(index, term)) {
+            // Log matching is checked: two entries of an index and a term are one.
+            Some(known) if log.read(raw..raw + 1).is_err() => known.clone(),
+            _ => log.read(raw..raw + 1).ok()?.pop()?.payload,
+        };
+        let crc = crc32c::crc32c(&payload);
+        kept.entry((index, term)).or_insert(payload);
+        self.entries.insert(index, term);
+        Some(EntryMark { index, term, crc })
+    }
+
+    /// What changed in the log since the last look.
+    fn follow(&mut self, log: &Wal, kept: &mut BTreeMap<(u64, u64), Bytes>, changes: &mut Vec<LogChange>) {
+        let last = place(log.last());
+        let kept_from = log.first_index().map_or(last, |first| first) + 1;
+        let same = |index: u64, term: u64| {
+            index < kept_from || log.position(index - 1).is_some_and(|there| there.term == term)
+        };
+        let mut cut = None;
+        while let Some((&index, &term)) = self.entries.last_key_value()
+            && !same(index, term)
+        {
+            self.entries.pop_last();
+            cut = Some(index);
+        }
+        if let Some(from) = cut {
+            self.durable = self.durable.min(from - 1);
+            changes.push(LogChange::Truncated { from });
+        }
+        let next = self.last() + 1;
+        // After a peer's checkpoint the log goes on further up, once that jump is on disk.
+        let until = if self.jumps(log) { 0 } else { last };
+        for index in next..=until {
+            // A log that stopped is not read any more.
+            let Some(mark) = self.take(log, index, kept) else { break };
+            changes.push(LogChange::Appended(mark));
+        }
+        let durable = place(log.durable()).min(self.last());
+        if durable > self.durable {
+            self.durable = durable;
+            changes.push(LogChange::Durable { up_to: durable });
+        }
+    }
+
+    /// Purged in memory is not purged yet: a power cut brings it back.
+    fn follow_purge(&mut self, log: &Wal, changes: &mut Vec<LogChange>) {
+        let purged = log.durably_purged();
+        if place(purged) > self.purged {
+            self.purged = place(purged);
+            self.entries.retain(|index, _| *index > place(purged));
+            changes.push(LogChange::Purged { up_to: self.purged, term: purged.map_or(0, |at| at.term) });
+        }
+    }
+
+    fn view(&self, handle: &RaftHandle, of: &Inspection) -> ReplicaView {
+        let core = handle.core();
+        let core = core.read();
+        let applied = number_of(core.applied().map(|at| at.index));
+        ReplicaView {
+            id: of.member_id,
+            alive: true,
+            incarnation: self.boot,
+            term: of.term,
+            vote: (of.term > 0).then_some(of.voted_for),
+            is_leader: of.leads,
+            leader: of.leader,
+            voters: of.voters.clone(),
+            last_log: self.last(),
+            applied,
+            purged: self.purged,
+            // A received one counts from its installation on.
+            checkpoint: number_of(of.checkpoint).min(applied),
+            revision: core.revision(),
+            state_hash: core.state_hash(),
+            lease_time_ms: core.lease_time_ms(),
+            ..ReplicaView::default()
+        }
+    }
+}
+
+/// A change in one line.
+fn in_short(change: &LogChange) -> String {
+    match change {
+        LogChange::Found { purged, entries } => {
+            let crc = entries.iter().fold(0, |crc, mark| crc32c::crc32c_append(crc, &mark.crc.to_le_bytes()));
+            let last = entries.last().map_or((0, 0), |last| (last.index, last.term));
+            format!("found its log purged {purged:?} last {last:?} crc {crc:08x}")
+        }
+        LogChange::Appended(EntryMark { index, term, crc }) => {
+            format!("appended {index} term {term} crc {crc:08x}")
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// The number of an entry, counted from 1, by its index.
+pub fn number_of(index: Option<u64>) -> u64 {
+    index.map_or(0, |index| index + 1)
+}
+
+fn place(position: Option<Position>) -> u64 {
+    number_of(position.map(|position| position.index))
+}

@@ -1,0 +1,126 @@
+//! `cargo xtask prove`: runs many seeds of the simulation, each in a process of its own, and says what they came to.
+
+mod seed;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use crate::tools;
+use table::Table;
+
+/// The profile of `Cargo.toml` that simulations are built with.
+const PROFILE: &str = "sim";
+
+/// How many seeds, and which.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Prove {
+    /// How many seeds.
+    #[arg(long, default_value_t = 300)]
+    seeds: u64,
+    /// The first of them; alone it is the only one.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Ends after this time, whatever seeds are left.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// How many at a time; as many as there are cores if not given.
+    #[arg(long)]
+    jobs: Option<usize>,
+}
+
+impl Prove {
+    fn range(&self) -> std::ops::Range<u64> {
+        match self.seed {
+            Some(seed) if self.seeds == 300 => seed..seed + 1,
+            first => first.unwrap_or(1)..first.unwrap_or(1) + self.seeds,
+        }
+    }
+}
+
+/// Runs the seeds; an error if one of them failed.
+pub fn run(prove: &Prove) -> anyhow::Result<()> {
+    let binary = build()?;
+    let logs = tools::root().join("target/prove");
+    std::fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
+    let started = Instant::now();
+    let seeds = Seeds::new(prove, started);
+    let table = Mutex::new(Table::default());
+    let jobs = prove.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, Into::into));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(seed) = seeds.next() {
+                    let report = one(&binary, &logs, seed);
+                    let mut table = table.lock().expect("no worker panicked");
+                    table.add(seed, report);
+                    table.progress(started.elapsed());
+                }
+            });
+        }
+    });
+    let table = table.into_inner().expect("no worker panicked");
+    println!("{}", table.render(started.elapsed()));
+    if table.failed() {
+        bail!("seeds failed; each is repeated by the command printed with it");
+    }
+    Ok(())
+}
+
+/// Which seed is next, if there is time for one.
+struct Seeds {
+    next: AtomicU64,
+    end: u64,
+    until: Option<Instant>,
+    over: AtomicBool,
+}
+
+impl Seeds {
+    fn new(prove: &Prove, started: Instant) -> Self {
+        let range = prove.range();
+        let until = prove.minutes.map(|minutes| started + Duration::from_secs(60 * minutes));
+        Self { next: AtomicU64::new(range.start), end: range.end, until, over: AtomicBool::new(false) }
+    }
+
+    fn next(&self) -> Option<u64> {
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            self.over.store(true, Ordering::Relaxed);
+        }
+        let seed = self.next.fetch_add(1, Ordering::Relaxed);
+        (seed < self.end && !self.over.load(Ordering::Relaxed)).then_some(seed)
+    }
+}
+
+/// Builds the simulation and finds it.
+fn build() -> anyhow::Result<PathBuf> {
+    let args = ["build", "--quiet", "--package", "raft-tests", "--bin", "prove", "--profile", PROFILE];
+    tools::run(&mut tools::cargo(&args))?;
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(tools::root()).no_deps().exec()?;
+    let directory = if PROFILE == "dev" { "debug" } else { PROFILE };
+    Ok(metadata.target_directory.into_std_path_buf().join(directory).join("prove"))
+}
+
+/// Runs a seed. One that failed runs again with its event log on.
+fn one(binary: &Path, logs: &Path, seed: u64) -> Result<Value, String> {
+    let report = seed::run(binary, seed, None);
+    let failed = report.as_ref().map_or(true, |report| !seed::violations(report).is_empty());
+    if failed {
+        let log = logs.join(format!("{seed}.log"));
+        let again = seed::run(binary, seed, Some(&log));
+        eprintln!("\nseed {seed} failed; its events: {}", log.display());
+        eprintln!("  again: cargo xtask prove --seed {seed}");
+        match &report {
+            Ok(report) => seed::violations(report).iter().for_each(|text| eprintln!("  {text}")),
+            Err(why) => eprintln!("  {why}"),
+        }
+        if seed::trace(&again) != seed::trace(&report) {
+            eprintln!("  and the second run of it went another way: it is not a function of its seed");
+        }
+    }
+    report
+}
