@@ -216,6 +216,8 @@ impl Control {
     /// Delivers one step of history to the watch that waits longest.
     fn catch_up(&mut self, place: Place<'_>) {
         let Some((key, next, spec)) = self.behind.pop_front() else { return };
+        // Read before the history, which is then complete up to it: revision 1 of an empty store has no events.
+        let reached = self.env.history.revision();
         let revisions = match self.env.history.history(next, HISTORY_STEP) {
             Ok(revisions) => revisions,
             Err(refusal) => {
@@ -229,7 +231,7 @@ impl Control {
                 return;
             }
         };
-        let end = revisions.last().map_or(next, |last| last.revision + 1);
+        let end = revisions.last().map_or(next.max(reached + 1), |last| last.revision + 1);
         let mut events = Matched::default();
         for event in revisions.iter().flat_map(|r| r.events.iter()) {
             if spec.range.contains(&event.kv.key) && spec.wants(event) {

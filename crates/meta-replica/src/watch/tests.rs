@@ -312,6 +312,30 @@ async fn cancel_is_the_last_word_and_unknown_ids_are_silent() {
     assert_eq!(rig.env.hub.counts().watches, 1);
 }
 
+/// Revision 1 has no events. A watch that waited for some would ask again and again until the first write.
+#[tokio::test]
+async fn a_watch_from_the_start_of_an_empty_store_has_caught_up() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    client.create(on("a", "", 1));
+    assert!(client.next().await.created);
+    let synced = async {
+        loop {
+            client.progress();
+            // Not answered while the watch lags.
+            match tokio::time::timeout(Duration::from_millis(50), client.responses.next()).await {
+                Ok(answer) => return answer.unwrap().unwrap(),
+                Err(_) => continue,
+            }
+        }
+    };
+    let progress = tokio::time::timeout(PATIENCE, synced).await.expect("it is brought up to the head");
+    assert_eq!((progress.watch_id, progress.header.unwrap().revision), (-1, 1));
+    let revision = rig.write(&["a"]);
+    while client.next().await.events.is_empty() {}
+    assert_eq!(revision, 2);
+}
+
 #[tokio::test]
 async fn progress_comes_after_the_events_it_speaks_of() {
     let rig = Rig::new();
