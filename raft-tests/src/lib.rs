@@ -3,6 +3,7 @@
 //! Jobs here are shell scripts (`testkit::fake_java`), so that no JVM is needed; `deploy/demo.sh` runs a real one.
 
 pub mod checkers;
+pub mod controls;
 pub mod history;
 pub mod invariants;
 pub mod sim;

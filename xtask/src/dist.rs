@@ -6,14 +6,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use cargo_metadata::MetadataCommand;
 
-use crate::tools;
+use crate::{tidy, tools};
 
 const BINARIES: [&str; 2] = ["metastored", "metactl"];
 /// The profile of what is shipped; also the name of its folder.
 const PROFILE: &str = "dist";
+/// What `meta_types::controls` leaves in a binary that has the known bugs in it.
+const MARK: &[u8] = concat!("known bugs are ", "built in").as_bytes();
 
 /// Builds and writes `metastore-VERSION-linux-ARCH.tar.gz` into `out`.
 pub fn run(out: &Path) -> anyhow::Result<()> {
@@ -29,6 +31,9 @@ pub fn run(out: &Path) -> anyhow::Result<()> {
         "--bin",
         BINARIES[1],
     ]))?;
+    for binary in BINARIES {
+        refuse_controls(&metadata.target_directory.as_std_path().join(PROFILE).join(binary))?;
+    }
     let name = format!("metastore-{}-linux-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let out = root.join(out);
     let tree = out.join(&name);
@@ -42,6 +47,23 @@ pub fn run(out: &Path) -> anyhow::Result<()> {
     fs::remove_dir_all(&tree)?;
     println!("{}", archive.display());
     Ok(())
+}
+
+/// A binary with known bugs in it is not shipped. It carries a mark that says so.
+fn refuse_controls(binary: &Path) -> anyhow::Result<()> {
+    let bytes = fs::read(binary).with_context(|| format!("reading {}", binary.display()))?;
+    if has_mark(&bytes) {
+        bail!(
+            "{} was built with the feature {}: it does not ship",
+            binary.display(),
+            tidy::controls::FEATURE
+        );
+    }
+    Ok(())
+}
+
+fn has_mark(bytes: &[u8]) -> bool {
+    bytes.windows(MARK.len()).any(|window| window == MARK)
 }
 
 fn lay_out(root: &Path, target: &Path, tree: &Path) -> anyhow::Result<()> {
@@ -102,4 +124,16 @@ fn pack(out: &Path, name: &str, archive: &Path) -> anyhow::Result<()> {
         name,
     ];
     tools::run(tools::program("tar", &args).current_dir(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_with_known_bugs_is_seen() {
+        let marked = [b"\x7fELF...".as_slice(), MARK, b"..."].concat();
+        assert!(has_mark(&marked));
+        assert!(!has_mark(b"\x7fELF... known bugs are fixed"));
+    }
 }

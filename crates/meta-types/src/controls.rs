@@ -102,6 +102,7 @@ mod switch {
 
 #[cfg(feature = "positive-controls")]
 mod switch {
+    use std::hint::black_box;
     use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
     use super::Control;
@@ -112,11 +113,15 @@ mod switch {
     /// How often the place of the control that is on was passed.
     static PASSED: AtomicU64 = AtomicU64::new(0);
 
+    /// Stays in every binary that has the bugs in it: `cargo xtask dist` looks for it and ships none that has it.
+    static MARK: &str = "known bugs are built in";
+
     /// Whether the bug is to take place here.
     #[inline]
     pub fn active(control: Control) -> bool {
         let is_on = ON.load(Ordering::Relaxed) == control as u8;
         if is_on {
+            black_box(MARK);
             PASSED.fetch_add(1, Ordering::Relaxed);
         }
         is_on

@@ -169,15 +169,20 @@ impl Matcher<'_> {
         self.findings.add_as(name, step.at, text);
     }
 
-    /// A grant whose id the store chose and whose answer never came.
+    /// A grant whose id the store chose and whose answer never came. Of those called before it was committed the
+    /// last one, so that those called earlier are left for commands that are earlier.
     fn takes_unnamed_grant(&mut self, executed: usize) -> bool {
-        let Command::LeaseGrant { .. } = self.replay.executed[executed].command else { return false };
+        let step = &self.replay.executed[executed];
+        let Command::LeaseGrant { .. } = step.command else { return false };
         let unnamed = |at: &usize| {
             let operation = &self.history.operations[*at];
             let asked = matches!(operation.input, Input::LeaseGrant { id: 0, .. });
-            asked && operation.is_unknown() && self.of_operation[*at].is_none()
+            let before = step.at.is_none_or(|known| operation.call <= known);
+            asked && before && operation.is_unknown() && self.of_operation[*at].is_none()
         };
-        let Some(operation) = (0..self.history.operations.len()).find(unnamed) else { return false };
+        let unnamed = (0..self.history.operations.len()).filter(unnamed);
+        let last = unnamed.max_by_key(|at| self.history.operations[*at].call);
+        let Some(operation) = last else { return false };
         self.pair(operation, executed);
         true
     }

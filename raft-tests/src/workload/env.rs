@@ -125,7 +125,7 @@ impl Env {
     pub fn chance(&self, who: u64) -> Chance {
         // Any mixing will do that keeps neighbours apart.
         let mixed = (self.seed ^ who.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        Chance(StdRng::seed_from_u64(mixed ^ (mixed >> 31)))
+        Chance::new(mixed ^ (mixed >> 31))
     }
 
     /// A client: the store through a recording door, and chance of its own.
@@ -144,6 +144,11 @@ impl Env {
 pub struct Chance(StdRng);
 
 impl Chance {
+    /// Chance from a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(StdRng::seed_from_u64(seed))
+    }
+
     /// A number below `bound`; 0 for 0.
     pub fn below(&mut self, bound: usize) -> usize {
         if bound == 0 { 0 } else { self.0.random_range(0..bound) }

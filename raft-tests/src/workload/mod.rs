@@ -14,6 +14,8 @@ pub mod domain;
 mod env;
 mod kv_clients;
 mod lease_clients;
+pub mod one_core;
+pub mod testing;
 mod watchers;
 
 use std::time::Duration;
@@ -56,7 +58,7 @@ impl Default for Options {
         };
         Self {
             kv_clients: 4,
-            kv: KvOptions { keys: 4, pause: Duration::from_millis(40) },
+            kv: KvOptions { keys: 3, pause: Duration::from_millis(30) },
             compact_every: Some(Duration::from_millis(1_500)),
             watchers: 3,
             lease_clients: 3,

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: taste that the compiler does not know.
 
 mod arrows;
+pub mod controls;
 mod reasons;
 mod text;
 
@@ -12,6 +13,7 @@ use crate::tools;
 pub fn run() -> anyhow::Result<()> {
     let mut broken = arrows::check()?;
     broken.extend(reasons::check()?);
+    broken.extend(controls::check()?);
     let files = files()?;
     broken.extend(text::check(&files)?);
     for line in &broken {

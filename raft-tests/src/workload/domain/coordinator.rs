@@ -65,6 +65,7 @@ pub async fn create(session: &Session, truth: &Truth, mut chance: Chance, create
     let Ok(Reserved::Started { .. }) = reserved else { return };
     let mine = PackageRef { unit: create.unit.clone(), op: create.op.clone() };
     truth.publish(&session.me.node, &mine, &digest);
+    session.may_die(&mut chance, 5).await;
     if create.announced {
         let announced = session.carry("package announced", &scope, |view| {
             packages::announce(view, &create.unit, &create.op, 1, &digest, &content)

@@ -25,7 +25,7 @@ const RECONCILE: Duration = Duration::from_millis(180);
 /// A placement that is not claimed in this time is given up.
 const UNCLAIMED: Duration = Duration::from_millis(1_500);
 /// How long a lost coordinator is waited for.
-const COORDINATOR_GRACE: Duration = Duration::from_millis(900);
+const COORDINATOR_GRACE: Duration = Duration::from_millis(1_500);
 /// How long a DELETE waits for what runs.
 const SETTLES: Duration = Duration::from_secs(2);
 /// Pause between two looks of it.
@@ -101,7 +101,7 @@ impl Dispatcher {
                     let since = *lost.entry(found.op.clone()).or_insert_with(Instant::now);
                     if plan.is_err() {
                         lost.remove(&found.op);
-                    } else if since.elapsed() > COORDINATOR_GRACE || chance.one_in(6) {
+                    } else if since.elapsed() > COORDINATOR_GRACE || chance.one_in(8) {
                         self.session.act("create without coordinator undone", view, plan).await;
                     }
                 }
@@ -190,7 +190,8 @@ async fn try_post(session: &Session, chance: &mut Chance, wish: &Post) -> Result
     let scope = scope.and_key(&UnitKey::new(&wish.program));
     match carry_out(&*session.kv, &scope, |view| runs::admit(view, &admit)).await {
         Ok(done) => {
-            session.tally.count(if done.answer.new { "run admitted" } else { "run admitted before" });
+            session.may_die(chance, 12).await;
+            session.env.tally.count(if done.answer.new { "run admitted" } else { "run admitted before" });
             Ok(Answer::Accepted)
         }
         Err(failure) => of_failure(failure),
@@ -267,7 +268,7 @@ async fn try_delete(session: &Session, trigger: &TriggerId) -> Result<Answer, Ru
         Err(Failure::Refused(refusal)) if refusal.class == Class::NotFound => return Ok(Answer::NotFound),
         Err(failure) => return of_failure(failure),
     };
-    session.tally.count("run deleted");
+    session.env.tally.count("run deleted");
     let end = Instant::now() + SETTLES;
     let mut settled = deleted.settled;
     while !settled && Instant::now() < end {
@@ -284,6 +285,6 @@ pub async fn cancel(session: &Session, job: &JobId) {
     let Ok(view) = View::load(&*session.kv, Scope::default().and_job(job)).await else { return };
     let Ok(plan) = jobs::request_cancel(&view, &wish) else { return };
     if let Ok(Commit::Done(_)) = commit(&*session.kv, plan.txn(), view.revision()).await {
-        session.tally.count("job cancel asked");
+        session.env.tally.count("job cancel asked");
     }
 }

@@ -53,6 +53,7 @@ pub async fn own(node: &Node, mut chance: Chance, job: JobId, epoch: Revision) {
     let Ok(attempt) = attempt.await else {
         return end(node, &job, epoch, JobState::Failed, false).await;
     };
+    session.may_die(&mut chance, 25).await;
     for package in packages.iter().filter(|package| !node.may_run_on(package)) {
         node.truth.found(format!("job {job} starts on {package:?}, which is not on {}", session.me.node));
     }

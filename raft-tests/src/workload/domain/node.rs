@@ -183,7 +183,7 @@ impl Node {
                 }
             }
             self.undo_stranded(&view).await;
-            self.sweep_disk(&view);
+            self.sweep_disk().await;
         }
     }
 
@@ -209,7 +209,7 @@ impl Node {
             }
             tokio::time::sleep(chance.between(job::FETCH.0, job::FETCH.1)).await;
             let holders = self.truth.holders(unit, &found.op);
-            let fails = chance.one_in(20);
+            let fails = chance.one_in(8);
             let Some((_, digest)) = chance.pick(&holders).filter(|_| !fails) else {
                 let plan = |view: &View| packages::failed(view, &report, "no source");
                 // Refused: the package is going, or this boot is over.
@@ -226,7 +226,7 @@ impl Node {
     /// Carries a create on whose coordinator is lost.
     async fn take_over(&self, view: &View, chance: &mut Chance, unit: &UnitId, found: &Stored<Unit>) {
         let package = PackageRef { unit: unit.clone(), op: found.op.clone() };
-        if found.state != UnitState::Creating || found.coordinator == self.session.me || !chance.one_in(2) {
+        if found.state != UnitState::Creating || found.coordinator == self.session.me || chance.one_in(4) {
             return;
         }
         let plan = packages::take_over(view, unit, &found.op, &self.session.me);
@@ -278,10 +278,13 @@ impl Node {
         }
     }
 
-    /// Files of operations that are over, once nothing here runs on them.
-    fn sweep_disk(&self, view: &View) {
+    /// Files of operations that are over, once nothing here runs on them. What is on the disk before the look was
+    /// reserved before it too, so what is not in it is over.
+    async fn sweep_disk(&self) {
         let carried = self.local.lock().carried.clone();
-        for package in self.truth.disk_of(&self.session.me.node) {
+        let on_disk = self.truth.disk_of(&self.session.me.node);
+        let view = self.session.see(Scope::packages()).await;
+        for package in on_disk {
             let found = view.get(&UnitKey::new(&package.unit)).ok().flatten();
             let stands = found.is_some_and(|unit| unit.op == package.op);
             if !stands && !carried.contains(&package.op) && self.running_on(&package, false) == 0 {

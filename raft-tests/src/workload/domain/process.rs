@@ -12,10 +12,11 @@ use meta_types::LeaseId;
 use records::nodes::{Register, register};
 use records::record::{Node, NodeRef, Role};
 use records::{Failure, Plan, Refusal, Scope, View, carry_out};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::history::RecordingKv;
-use crate::workload::env::{Client, Stage, Tally};
+use crate::workload::env::{Chance, Client, Env, Stage};
 
 /// Time to live of a process.
 const TTL: Duration = Duration::from_secs(3);
@@ -24,7 +25,7 @@ const RENEWALS: u32 = 5;
 /// Pause after something that did not work at the store.
 pub const RETRY: Duration = Duration::from_millis(150);
 /// How long a process lives in a storm.
-const LIFE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(14));
+const LIFE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(9));
 /// How long it is away then: sometimes back before its lease has run out.
 const AWAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -48,8 +49,9 @@ pub struct Session {
     pub lease: LeaseId,
     /// The store.
     pub kv: Arc<RecordingKv>,
-    /// What happened how often.
-    pub tally: Tally,
+    /// What it shares with everybody.
+    pub env: Env,
+    death: Arc<Notify>,
 }
 
 impl Process {
@@ -69,6 +71,7 @@ impl Process {
                 tokio::select! {
                     biased;
                     () = killed => env.tally.count("process killed"),
+                    () = session.death.notified() => env.tally.count("process died in the middle"),
                     () = keep(&session, until) => env.tally.count("process lost its lease"),
                     () = work(session.clone()) => {}
                 }
@@ -95,8 +98,7 @@ impl Process {
             match carry_out(&*client.kv, &Scope::nodes(), |view| register(view, &wish)).await {
                 Ok(done) => {
                     client.count("process registered");
-                    let (kv, tally) = (client.kv.clone(), client.env.tally.clone());
-                    return (Session { me: done.answer, lease: lease.id, kv, tally }, sent + lease.ttl);
+                    return (Session::of(client, done.answer, lease.id), sent + lease.ttl);
                 }
                 Err(Failure::Refused(_)) => client.count("process waits for its predecessor"),
                 Err(_) => {}
@@ -143,6 +145,20 @@ async fn keep(session: &Session, mut until: Instant) {
 }
 
 impl Session {
+    /// A session of a boot.
+    pub fn of(client: &Client, me: NodeRef, lease: LeaseId) -> Self {
+        let (kv, env) = (client.kv.clone(), client.env.clone());
+        Self { me, lease, kv, env, death: Arc::default() }
+    }
+
+    /// In a storm the process dies here, once in so many times: in the middle of what it does is where it hurts.
+    pub async fn may_die(&self, chance: &mut Chance, once_in: usize) {
+        if chance.one_in(once_in) && self.env.is_storm() {
+            self.death.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Looks at a part of the store, until it can be read.
     pub async fn see(&self, scope: Scope) -> View {
         loop {
@@ -161,11 +177,11 @@ impl Session {
         }
         match commit(&*self.kv, plan.txn(), view.revision()).await {
             Ok(meta_client::Commit::Done(revision)) => {
-                self.tally.count(what);
+                self.env.tally.count(what);
                 Some(plan.answer(revision))
             }
             Ok(meta_client::Commit::Conflict) => {
-                self.tally.count("plan met a conflict");
+                self.env.tally.count("plan met a conflict");
                 None
             }
             Err(_) => None,
@@ -183,7 +199,7 @@ impl Session {
             match carry_out(&*self.kv, scope, &planner).await {
                 Ok(done) => {
                     if done.wrote {
-                        self.tally.count(what);
+                        self.env.tally.count(what);
                     }
                     return Ok(done.answer);
                 }

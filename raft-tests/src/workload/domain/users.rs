@@ -6,7 +6,7 @@ use std::time::Duration;
 use meta_client::TypedKey;
 use records::keys::{CopyKey, JobOwnerKey, NodeKey, UnitKey};
 use records::packages::{self, Remove, Targets};
-use records::record::{CopyState, PackageRef, Policy, UnitState};
+use records::record::{CopyState, NodeRef, PackageRef, Policy, UnitState};
 use records::{Scope, TriggerId, UnitId, View};
 
 use super::coordinator::Create;
@@ -179,12 +179,12 @@ pub async fn deploy(mut client: Client, truth: Truth, pause: Duration) {
             let unit = unit_of(client.chance.below(UNITS.len()));
             match view.get(&UnitKey::new(&unit)).ok().flatten().map(|found| found.state) {
                 None => create(&mut client, &truth, unit),
-                Some(UnitState::Creating) if client.chance.one_in(3) => {
-                    remove(&client, &truth, &view, unit, true).await;
+                Some(UnitState::Creating) if client.chance.one_in(8) => {
+                    remove(&client, &view, unit, true).await;
                 }
                 Some(UnitState::Ready) if client.chance.one_in(8) => {
                     let forced = client.chance.one_in(3);
-                    remove(&client, &truth, &view, unit, forced).await;
+                    remove(&client, &view, unit, forced).await;
                 }
                 Some(UnitState::Ready) if client.chance.one_in(8) => create(&mut client, &truth, unit),
                 _ => {}
@@ -212,15 +212,10 @@ fn create(client: &mut Client, truth: &Truth, unit: UnitId) {
     }
 }
 
-async fn remove(client: &Client, truth: &Truth, view: &View, unit: UnitId, forced: bool) {
-    let session = Session {
-        me: records::record::NodeRef { node: "user".into(), incarnation: 0 },
-        lease: 0,
-        kv: client.kv.clone(),
-        tally: client.env.tally.clone(),
-    };
+async fn remove(client: &Client, view: &View, unit: UnitId, forced: bool) {
+    let nobody = NodeRef { node: "user".into(), incarnation: 0 };
+    let session = Session::of(client, nobody, 0);
     let wish = Remove { unit, op: None, reason: "removed".into() };
-    let _ = truth;
     if forced {
         session.act("package removed by force", view, packages::force_remove(view, &wish)).await;
     } else {

@@ -1,0 +1,57 @@
+//! The positive controls and what has to catch them: a net that lets one of them through is torn.
+//!
+//! Each known bug sits at its real place (search for its name in `Control`), and is turned on for a whole process.
+//! `within` says within how many seeds, run one after the other from any first seed, at least one must be caught by
+//! one of the checkers named. It is measured over several first seeds (see `docs/proof.md`) and then doubled.
+
+use meta_types::controls::Control;
+
+/// One known bug and its judges.
+#[derive(Debug, Clone, Copy)]
+pub struct Judged {
+    /// The bug.
+    pub control: Control,
+    /// Names of checkers and invariants that may catch it; at least one of them must.
+    pub by: &'static [&'static str],
+    /// Within so many seeds.
+    pub within: u32,
+}
+
+const fn judged(control: Control, within: u32, by: &'static [&'static str]) -> Judged {
+    Judged { control, by, within }
+}
+
+/// All of them.
+pub const JUDGED: [Judged; Control::ALL.len()] = [
+    judged(Control::ReadWithoutReadIndex, 10, &["witness", "linearizability"]),
+    judged(Control::AckBeforeQuorum, 10, &["committed-quorum", "committed-immutable", "leader-completeness"]),
+    judged(Control::SkippedFsync, 10, &["durable-log", "committed-quorum", "committed-once", "start"]),
+    judged(Control::IndexApartFromData, 20, &["equal-state", "final-state", "revisions"]),
+    judged(Control::DedupForgottenInCheckpoint, 20, &["equal-state", "final-state", "committed-once"]),
+    judged(Control::RevokeByDeposedLeader, 20, &["lease-deposed", "lease-shortened"]),
+    judged(Control::ReadyWithoutGuard, 20, &["records", "package-bytes"]),
+    judged(Control::TriggerOutsideTxn, 20, &["records", "one-job", "one-request", "lost-run"]),
+    judged(Control::VoteNotDurable, 40, &["monotonic", "election-safety"]),
+    judged(Control::WatchSkipsAtJump, 40, &["watch", "watch-reliable"]),
+    judged(Control::LeaseTimeWithoutLeader, 10, &["lease-bounds", "lease-shortened"]),
+    judged(Control::PurgeBeforeVerified, 10, &["log-order"]),
+];
+
+/// The bug's judges.
+pub fn judges_of(control: Control) -> &'static Judged {
+    JUDGED.iter().find(|judged| judged.control == control).unwrap_or(&JUDGED[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_control_is_judged_once() {
+        for (judged, control) in JUDGED.iter().zip(Control::ALL) {
+            assert_eq!(judged.control, control, "in the order of `Control::ALL`");
+            assert!(!judged.by.is_empty() && judged.within > 0);
+            assert_eq!(judges_of(control).control, control);
+        }
+    }
+}
