@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("metactl", &["meta-types", "meta-api", "meta-client", "records", "flink-rest"]),
     ("testkit", &["meta-types", "meta-client", "records"]),
-    XX("xtask", &[]),
+    ("xtask", &[]),
 ];
 
 /// Outside crates that only some of ours may name, so that the choice stays behind one door.
