@@ -37,6 +37,26 @@ pub const JUDGED: [Judged; Control::ALL.len()] = [
     judged(Control::PurgeBeforeVerified, 10, &["log-order"]),
 ];
 
+/// Turns a known bug on, in a build that has them.
+pub fn turn_on(control: Option<Control>) {
+    #[cfg(feature = "positive-controls")]
+    meta_types::controls::set(control);
+    #[cfg(not(feature = "positive-controls"))]
+    assert!(control.is_none(), "this build has no known bugs in it");
+}
+
+/// Turns it off; answers how often its place was passed.
+pub fn turn_off() -> u64 {
+    #[cfg(feature = "positive-controls")]
+    {
+        let passed = meta_types::controls::passed();
+        meta_types::controls::set(None);
+        passed
+    }
+    #[cfg(not(feature = "positive-controls"))]
+    0
+}
+
 /// The bug's judges.
 pub fn judges_of(control: Control) -> &'static Judged {
     JUDGED.iter().find(|judged| judged.control == control).unwrap_or(&JUDGED[0])

@@ -41,6 +41,8 @@ pub struct Report {
     pub virtual_ms: u64,
     /// Faults that took effect, by kind.
     pub faults: BTreeMap<String, u64>,
+    /// How often the place of the known bug that was on was passed.
+    pub control_passed: u64,
     /// What must not be, and was.
     pub violations: Vec<String>,
     /// The trace's hash: equal for equal runs.
@@ -68,6 +70,7 @@ impl Report {
             "steps": self.steps,
             "virtual_ms": self.virtual_ms,
             "faults": self.faults,
+            "control_passed": self.control_passed,
             "violations": self.violations,
             "trace": format!("{:016x}", self.trace),
         })

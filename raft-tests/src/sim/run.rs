@@ -10,6 +10,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use meta_types::controls::Control;
+
 use super::chance::Chance;
 use super::inject::Faults;
 use super::load::Load;
@@ -18,6 +20,7 @@ use super::report::Report;
 use super::trace::Trace;
 use super::verdict;
 use super::world::World;
+use crate::controls;
 use crate::workload::Stage;
 
 /// How long a healthy cluster may take to form.
@@ -41,6 +44,8 @@ pub struct Options {
     pub log: Option<PathBuf>,
     /// Told the virtual time after each step.
     pub tell_time: fn(Duration),
+    /// The known bug that is on while the cluster runs (in a build that has them).
+    pub control: Option<Control>,
 }
 
 /// Runs a seed.
@@ -53,12 +58,16 @@ pub fn run(seed: u64, options: &Options) -> Report {
     let mut world = World::new(&plan, &clients, &chance, trace, options.tell_time);
     let load = Load::start(&mut world, &plan, &clients, &chance);
     world.trace.note(Duration::ZERO, format_args!("seed {seed} {:?}", plan.setting));
+    controls::turn_on(options.control);
     let injected = phases(&mut world, &plan, &load);
+    // Before the verdict, which replays the log through the same code.
+    let control_passed = controls::turn_off();
     let history = load.history();
     for text in load.findings() {
         world.violation("domain", text);
     }
-    let mut report = Report { seed, replicas: world.nodes.len() as u64, ..Report::default() };
+    let replicas = world.nodes.len() as u64;
+    let mut report = Report { seed, replicas, control_passed, ..Report::default() };
     if world.violations.is_empty() {
         verdict::check(&mut world, &history, &mut report);
     }

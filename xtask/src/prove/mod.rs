@@ -1,5 +1,6 @@
 //! `cargo xtask prove`: runs many seeds of the simulation, each in a process of its own, and says what they came to.
 
+mod controls;
 mod seed;
 mod table;
 
@@ -29,6 +30,12 @@ pub struct Prove {
     /// Ends after this time, whatever seeds are left.
     #[arg(long)]
     minutes: Option<u64>,
+    /// Instead: each known bug, put back on purpose, until it is caught.
+    #[arg(long)]
+    controls: bool,
+    /// Of them, only this one.
+    #[arg(long, value_name = "NAME", requires = "controls")]
+    control: Option<String>,
     /// How many at a time; as many as there are cores if not given.
     #[arg(long)]
     jobs: Option<usize>,
@@ -45,7 +52,11 @@ impl Prove {
 
 /// Runs the seeds; an error if one of them failed.
 pub fn run(prove: &Prove) -> anyhow::Result<()> {
-    let binary = build()?;
+    if prove.controls {
+        let binary = build(&["--features", "raft-tests/positive-controls"])?;
+        return controls::run(&binary, prove.seed.unwrap_or(1), prove.control.as_deref());
+    }
+    let binary = build(&[])?;
     let logs = tools::root().join("target/prove");
     std::fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
     let started = Instant::now();
@@ -97,9 +108,9 @@ impl Seeds {
 }
 
 /// Builds the simulation and finds it.
-fn build() -> anyhow::Result<PathBuf> {
+fn build(features: &[&str]) -> anyhow::Result<PathBuf> {
     let args = ["build", "--quiet", "--package", "raft-tests", "--bin", "prove", "--profile", PROFILE];
-    tools::run(&mut tools::cargo(&args))?;
+    tools::run(tools::cargo(&args).args(features))?;
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(tools::root()).no_deps().exec()?;
     let directory = if PROFILE == "dev" { "debug" } else { PROFILE };
     Ok(metadata.target_directory.into_std_path_buf().join(directory).join("prove"))

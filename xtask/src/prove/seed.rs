@@ -12,7 +12,18 @@ const HANGS_AFTER: Duration = Duration::from_secs(180);
 
 /// Runs a seed and reads its report. Why not, if there is none.
 pub fn run(binary: &Path, seed: u64, log: Option<&Path>) -> Result<Value, String> {
+    run_with(binary, seed, log, None)
+}
+
+/// The same with a known bug in the cluster.
+pub fn run_with(
+    binary: &Path,
+    seed: u64,
+    log: Option<&Path>,
+    control: Option<&str>,
+) -> Result<Value, String> {
     let mut command = Command::new(binary);
+    command.envs(control.map(|control| ("PROVE_CONTROL", control)));
     command.arg(seed.to_string()).args(log).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(|e| format!("{} cannot be started: {e}", binary.display()))?;
     let mut stdout = child.stdout.take().expect("it is piped");

@@ -28,6 +28,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("metactl", &["meta-types", "meta-api", "meta-client", "records", "flink-rest"]),
     ("testkit", &["meta-types", "meta-client", "records"]),
+    (
+        "raft-tests",
+        &[
+            "meta-types",
+            "meta-core",
+            "meta-store",
+            "meta-raft",
+            "meta-replica",
+            "meta-api",
+            "meta-client",
+            "records",
+            "process-kit",
+            "testkit",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -7,18 +7,35 @@ mod simulated_libc;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
+use meta_types::controls::{BUILT_IN, Control};
+use raft_tests::controls::{JUDGED, Judged};
 use raft_tests::sim::{self, Options};
 
 /// Panics seen; the one of a task ends only that task.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--controls") {
+        return list_controls();
+    }
+    let mut arguments = arguments.into_iter();
     let Some(seed) = arguments.next().and_then(|seed| seed.parse().ok()) else {
-        eprintln!("usage: prove SEED [EVENT-LOG]");
+        eprintln!(
+            "usage: prove SEED [EVENT-LOG]   (PROVE_CONTROL=NAME: with that known bug)   prove --controls"
+        );
         return ExitCode::from(2);
     };
-    let options = Options { log: arguments.next().map(Into::into), tell_time: simulated_libc::set_time };
+    let control = match std::env::var("PROVE_CONTROL").as_deref().map(Control::by_name) {
+        Err(_) => None,
+        Ok(Some(control)) if BUILT_IN => Some(control),
+        Ok(_) => {
+            eprintln!("PROVE_CONTROL names no known bug of this build");
+            return ExitCode::from(2);
+        }
+    };
+    let log = arguments.next().map(Into::into);
+    let options = Options { log, tell_time: simulated_libc::set_time, control };
     logs();
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
@@ -36,6 +53,14 @@ fn main() -> ExitCode {
     report.violations.extend(panics.into_iter().map(|panic| format!("panic: {panic}")));
     println!("{}", report.to_json());
     ExitCode::from(u8::from(!report.violations.is_empty()))
+}
+
+/// The known bugs, one a line of JSON: name, judges, within how many seeds.
+fn list_controls() -> ExitCode {
+    for Judged { control, by, within } in JUDGED {
+        println!("{}", serde_json::json!({ "name": control.name(), "by": by, "within": within }));
+    }
+    ExitCode::SUCCESS
 }
 
 /// Logs of the replicas, to stderr, as `RUST_LOG` says.
