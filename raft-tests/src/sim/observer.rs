@@ -103,9 +103,12 @@ impl Observer {
         self.chosen.extend(new);
         seen.follow_purge(handle.log(), &mut log_changes);
         let now = if seen.jumps(handle.log()) {
-            // A peer's checkpoint replaced the log, which is not on disk yet: a power cut takes it back.
+            // A checkpoint replaced the log, which is not on disk yet: a power cut takes it back. If it was a peer's,
+            // the replica counts as it was before. If it was its own, found ahead of its log at the start, it counts
+            // as down until the log agrees: what it has on disk may be another leader's.
             let (incarnation, last_log) = (seen.boot, seen.last());
-            ReplicaView { alive: true, incarnation, last_log, is_leader: false, ..seen.last_view.clone() }
+            let alive = seen.last_view.alive && seen.last_view.incarnation == seen.boot;
+            ReplicaView { alive, incarnation, last_log, is_leader: false, ..seen.last_view.clone() }
         } else {
             ReplicaView { committed, ..seen.view(&handle, &inspection) }
         };
