@@ -23,17 +23,31 @@ const fn judged(control: Control, within: u32, by: &'static [&'static str]) -> J
 
 /// All of them.
 pub const JUDGED: [Judged; Control::ALL.len()] = [
-    judged(Control::ReadWithoutReadIndex, 10, &["witness", "linearizability"]),
+    judged(Control::ReadWithoutReadIndex, 10, &["stale", "real-time", "linearizability"]),
     judged(Control::AckBeforeQuorum, 10, &["committed-quorum", "committed-immutable", "leader-completeness"]),
-    judged(Control::SkippedFsync, 10, &["durable-log", "committed-quorum", "committed-once", "start"]),
-    judged(Control::IndexApartFromData, 20, &["equal-state", "final-state", "revisions"]),
-    judged(Control::DedupForgottenInCheckpoint, 20, &["equal-state", "final-state", "committed-once"]),
-    judged(Control::RevokeByDeposedLeader, 20, &["lease-deposed", "lease-shortened"]),
-    judged(Control::ReadyWithoutGuard, 20, &["records", "package-bytes"]),
-    judged(Control::TriggerOutsideTxn, 20, &["records", "one-job", "one-request", "lost-run"]),
-    judged(Control::VoteNotDurable, 40, &["monotonic", "election-safety"]),
-    judged(Control::WatchSkipsAtJump, 40, &["watch", "watch-reliable"]),
-    judged(Control::LeaseTimeWithoutLeader, 10, &["lease-bounds", "lease-shortened"]),
+    // A log with a hole in it is refused at the start, and the cluster never becomes whole again.
+    judged(Control::SkippedFsync, 10, &["durable-log", "committed-quorum", "lost", "heal"]),
+    judged(Control::IndexApartFromData, 40, &["equal-state", "final-state", "seen-state", "revisions"]),
+    judged(Control::DedupForgottenInCheckpoint, 20, &["equal-state", "final-state", "seen-state"]),
+    judged(
+        Control::RevokeByDeposedLeader,
+        40,
+        &[
+            "lease-shortened",
+            "lease-deposed",
+            "wrong-revision",
+            "seen-state",
+            "final-state",
+            "lost",
+            "wrong-answer",
+            "stale",
+        ],
+    ),
+    judged(Control::ReadyWithoutGuard, 40, &["records", "package-bytes"]),
+    judged(Control::TriggerOutsideTxn, 40, &["records", "one-job", "one-request", "lost-run"]),
+    judged(Control::VoteNotDurable, 20, &["monotonic"]),
+    judged(Control::WatchSkipsAtJump, 60, &["reliable", "resumable", "bookmarkable", "watch-complete"]),
+    judged(Control::LeaseTimeWithoutLeader, 40, &["lease-shortened", "lease-bounds"]),
     judged(Control::PurgeBeforeVerified, 10, &["log-order"]),
 ];
 

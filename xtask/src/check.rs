@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use crate::{conf, tidy, tools};
+use crate::{conf, prove, tidy, tools};
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("fmt", || tools::run(&mut tools::cargo(&["fmt", "--all", "--check"]))),
     ("tidy", tidy::run),
     ("scripts", scripts),
@@ -14,6 +14,7 @@ const STEPS: [Step; 7] = [
     ("conf", || conf::run(true)),
     ("docs", docs),
     ("tests", || tools::run(&mut tools::cargo(&["test", "--workspace", "--no-fail-fast"]))),
+    ("prove", prove::check),
 ];
 
 /// Runs every step and stops at the first that fails.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use icp_store::{DiskState, OnDisk};
 use meta_client::{Stored, TypedKey};
 use records::keys::{CopyKey, PinKey, UnitKey, below};
-use records::packages::{abort, draining, is_stranded};
+use records::packages::{abort, draining, drains, is_stranded};
 use records::record::{Copy, CopyState, PackageRef, Unit, UnitState};
 use records::{Changes, Class, Parsed, Refusal, Scope, UnitId, View};
 use tokio::task::JoinSet;
@@ -237,9 +237,10 @@ impl PackageAgent {
                 if running == 0 && !waits {
                     return Ok(Some(Task::Drop(package)));
                 }
-                let told =
-                    row.is_none_or(|row| said == Some(CopyState::Draining) && row.uses == running as u64);
-                (!told).then_some(Task::Drain(package, running))
+                let told = said == Some(CopyState::Draining);
+                let untold =
+                    row.is_some_and(|row| drains(row.state) && !(told && row.uses == running as u64));
+                untold.then_some(Task::Drain(package, running))
             }
         })
     }

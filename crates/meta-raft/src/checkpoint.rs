@@ -147,6 +147,8 @@ pub(crate) struct Checkpoints {
     lonely: AtomicBool,
     /// This replica stops: nothing more is written.
     stopped: AtomicBool,
+    /// Index of the newest received one that openraft was shown.
+    offered: Mutex<Option<u64>>,
     /// The name of the last received one that openraft installed.
     installed: Mutex<Option<String>>,
 }
@@ -167,6 +169,7 @@ impl Checkpoints {
             writing: Arc::default(),
             lonely: AtomicBool::new(lonely),
             stopped: AtomicBool::new(false),
+            offered: Mutex::default(),
             installed: Mutex::new(None),
         }
     }
@@ -301,9 +304,21 @@ impl Checkpoints {
         Ok(core)
     }
 
+    /// Index of the newest received checkpoint that openraft was shown.
+    pub(crate) fn offered(&self) -> Option<u64> {
+        *self.offered.lock()
+    }
+
+    /// openraft is about to see a received checkpoint.
+    pub(crate) fn offer(&self, generation: &Generation) {
+        let mut offered = self.offered.lock();
+        *offered = (*offered).max(Some(generation.position.index));
+    }
+
     /// Forgets a received checkpoint that openraft had no use for.
     pub(crate) fn discard_unless_used(&self, generation: &Generation) {
         if self.installed.lock().as_ref() != Some(&generation.name) {
+            *self.offered.lock() = None;
             self.remove(generation);
         }
     }

@@ -20,8 +20,10 @@ pub struct Inspection {
     pub member_id: u64,
     /// The term of its vote.
     pub term: u64,
-    /// Whom it voted for.
+    /// Whom it voted for, or takes for the leader that was elected.
     pub voted_for: u64,
+    /// True if that one was elected.
+    pub elected: bool,
     /// True if it was elected in `term` and has not stepped down.
     pub leads: bool,
     /// Whom it takes for the leader.
@@ -30,6 +32,9 @@ pub struct Inspection {
     pub committed: Option<u64>,
     /// Index of the newest checkpoint.
     pub checkpoint: Option<u64>,
+    /// Index of the newest checkpoint of a peer that consensus was shown: from then on log, state and what is known
+    /// to be committed follow it one after the other.
+    pub offered: Option<u64>,
     /// The voters it goes by; two sets while a change is under way.
     pub voters: Vec<BTreeSet<u64>>,
 }
@@ -68,10 +73,12 @@ impl RaftHandle {
             member_id: metrics.id,
             term: vote.leader_id.term,
             voted_for: vote.leader_id.voted_for,
+            elected: vote.committed,
             leads: metrics.state.is_leader() && vote.committed,
             leader: metrics.current_leader,
             committed: metrics.local_committed.as_ref().map(|id| id.index),
             checkpoint: self.inner.checkpoints.newest().map(|newest| newest.position.index),
+            offered: self.inner.checkpoints.offered(),
             voters: metrics.membership_config.membership().get_joint_config().clone(),
         }
     }

@@ -76,6 +76,24 @@ pub async fn start(
     listener: Box<dyn Listener>,
     hook: Arc<dyn ApplyHook>,
 ) -> Result<RaftHandle, StartError> {
+    let mut tasks = JoinSet::new();
+    match launch(options, seams, listener, hook, &mut tasks).await {
+        Ok((launch, raft, flusher, grown)) => Ok(launch.run(raft, tasks, flusher, grown)),
+        Err(error) => {
+            // Whoever starts again after an error finds the port free.
+            tasks.shutdown().await;
+            Err(error)
+        }
+    }
+}
+
+async fn launch(
+    options: RaftOptions,
+    seams: Seams,
+    listener: Box<dyn Listener>,
+    hook: Arc<dyn ApplyHook>,
+    tasks: &mut JoinSet<()>,
+) -> Result<(Launch, Raft, Flusher, Arc<Notify>), StartError> {
     let config = openraft_config(&options)?;
     let mut disk = DataDir::open(&options, &seams).await?;
     let forming = Arc::new(Forming::new(disk.identity.member_id, &options));
@@ -87,7 +105,6 @@ pub async fn start(
         forming: forming.clone(),
         running: RwLock::new(None),
     });
-    let mut tasks = JoinSet::new();
     tasks.spawn(server.clone().run(listener));
     let founders = join(&options, &seams, &forming, &mut disk).await?;
     let me = Me {
@@ -119,7 +136,7 @@ pub async fn start(
     if let Some(founders) = founders {
         found(&raft, founders).await?;
     }
-    Ok(launch.run(raft, tasks, flusher, grown))
+    Ok((launch, raft, flusher, grown))
 }
 
 /// Makes this replica a member, if it is none yet. The founders, if it founds the cluster.

@@ -9,8 +9,8 @@
 //! | an identity with a cluster, but no log directory | refused: whoever promised something here is gone |
 //!
 //! A received checkpoint that was on disk but not yet taken over by openraft when the power went is a valid start
-//! too: it is committed state. Only a log that contradicts it at its position has to go: that tail was never
-//! committed.
+//! too: it is committed state. A log that ends before it, or contradicts it at its position, goes on after it: what
+//! that log had is in the checkpoint or was never committed.
 
 use std::sync::Arc;
 
@@ -71,17 +71,65 @@ pub(crate) fn from_disk(wal: &Wal, generations: &Arc<dyn Generations>) -> Result
     })
 }
 
-/// Makes the log fit a checkpoint it starts from. Blocks.
+/// Makes the log fit a checkpoint it starts from: it has the position, or starts right after it. Blocks.
 pub(crate) fn fit_log(wal: &Wal, position: Position) -> Result<(), WalError> {
-    let covered = wal.last().is_some_and(|last| last.index >= position.index);
-    if !covered || wal.position(position.index) == Some(position) {
+    if wal.position(position.index) == Some(position) {
         return Ok(());
     }
-    tracing::warn!(
-        ?position,
-        "the log contradicts the checkpoint; its tail was never committed and is dropped"
-    );
+    if wal.last().is_some_and(|last| last.index >= position.index) {
+        tracing::warn!(
+            ?position,
+            "the log contradicts the checkpoint; its tail was never committed and is dropped"
+        );
+    }
     wal.truncate_after(wal.purged().map(|purged| purged.index))?;
     wal.purge(position)?;
     wal.sync().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use meta_store::{LogEntry, MemDisk, WalOptions};
+
+    use super::*;
+
+    const fn at(term: u64, index: u64) -> Position {
+        Position { term, index }
+    }
+
+    /// What is found after the power went right after a log with these entries was made to fit a checkpoint.
+    fn fitted(entries: &[Position], checkpoint: Position) -> (Option<Position>, Option<Position>) {
+        let disk = MemDisk::new();
+        let open = |disk: &MemDisk| {
+            Wal::open(Arc::new(disk.clone()), Path::new("/log"), WalOptions::default()).unwrap().0
+        };
+        let wal = open(&disk);
+        for entry in entries {
+            wal.append([LogEntry { position: *entry, payload: Bytes::from_static(b"entry") }]).unwrap();
+        }
+        wal.sync().unwrap();
+        fit_log(&wal, checkpoint).unwrap();
+        let wal = open(&disk.crash(1));
+        (wal.purged(), wal.last())
+    }
+
+    #[test]
+    fn a_log_that_has_the_position_stays() {
+        assert_eq!(fitted(&[at(1, 0), at(1, 1), at(2, 2)], at(1, 1)), (None, Some(at(2, 2))));
+    }
+
+    /// A peer's checkpoint was on disk, and the jump of the log was not.
+    #[test]
+    fn a_log_that_ends_before_the_checkpoint_starts_after_it() {
+        assert_eq!(fitted(&[at(1, 0), at(1, 1)], at(3, 9)), (Some(at(3, 9)), Some(at(3, 9))));
+        assert_eq!(fitted(&[], at(3, 9)), (Some(at(3, 9)), Some(at(3, 9))));
+    }
+
+    #[test]
+    fn a_log_that_contradicts_the_checkpoint_starts_after_it() {
+        assert_eq!(fitted(&[at(1, 0), at(1, 1), at(1, 2)], at(2, 1)), (Some(at(2, 1)), Some(at(2, 1))));
+    }
 }

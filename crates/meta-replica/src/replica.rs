@@ -87,17 +87,18 @@ impl Replica {
             net: Arc::new(TcpNet),
             workers: Arc::new(Threads),
         };
-        Self::start_with(options, raft_options, seams, ports, shutdown).await
+        Self::start_with(options, raft_options, seams, ports, shutdown, |_| ()).await
     }
 
     /// The same in a world that is given: `raft_options` are those of [`ReplicaOptions::raft`], as they are or with
-    /// smaller limits.
+    /// smaller limits. `joined` is called once this replica is a member: from then on it votes.
     pub async fn start_with(
         options: ReplicaOptions,
         raft_options: RaftOptions,
         seams: Seams,
         ports: Ports,
         shutdown: &Shutdown,
+        joined: impl FnMut(&RaftHandle),
     ) -> Result<Self, StartError> {
         let Ports { client, peer } = ports;
         let client_addr = client.local_addr().map_err(StartError::Address)?;
@@ -111,10 +112,12 @@ impl Replica {
         // In a box: it holds options and disk by value, and whoever waits for a replica would carry them along.
         let raft = Box::pin(meta_raft::start(raft_options, seams.clone(), peer, hook));
         let raft = tokio::select! {
-            raft = raft => raft,
-            () = shutdown.begun() => return Err(StartError::Stopped),
+            raft = raft => raft.map_err(StartError::from),
+            () = shutdown.begun() => Err(StartError::Stopped),
         };
+        raft.iter().for_each(joined);
         drop(over);
+        // Before an error is told: whoever starts again finds the port free.
         let client = waiting.await.map_err(|_| StartError::Stopped)?;
         let raft = raft?;
         let metrics = Metrics::new("replica");

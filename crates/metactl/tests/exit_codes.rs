@@ -16,7 +16,7 @@ fn stderr(output: &Output) -> String {
 
 /// A loopback address where nobody listens.
 fn closed_port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    TcpListener::bind((testkit::own_address(), 0)).unwrap().local_addr().unwrap().to_string()
 }
 
 #[test]

@@ -5,10 +5,12 @@ pub mod binaries;
 pub mod cluster;
 pub mod ctl;
 pub mod fake_java;
+pub mod loopback;
 pub mod rest;
 pub mod wait;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use ctl::Ctl;
+pub use loopback::own_address;
 pub use rest::Rest;
 pub use wait::{eventually, eventually_async};

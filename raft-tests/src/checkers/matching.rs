@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use meta_types::codec::encode_body;
-use meta_types::{Command, LeaseId, Response};
+use meta_types::{Command, LeaseId, Refusal, Response};
 
 use super::replay::{Executed, Replay};
 use super::{Finding, Findings};
@@ -195,6 +195,10 @@ fn is_answered_by(operation: &Operation, step: &Executed) -> bool {
             revision.is_none_or(|revision| revision == step.outcome.revision) && is_reply(reply, response)
         }
         (Outcome::Failed(Failure::Rejected { .. } | Failure::Compacted { .. }), Err(_)) => true,
+        // A client that asked again takes "no such lease" for success: gone is what it wanted.
+        (Outcome::Ok { .. }, Err(error)) => {
+            *error == Refusal::LeaseNotFound && matches!(step.command, Command::LeaseRevoke { .. })
+        }
         _ => false,
     }
 }

@@ -40,7 +40,10 @@ fn answers(replay: &Replay, operation: &Operation, executed: Option<usize>, find
     let is_right = match (&operation.input, reply, revision, executed) {
         (_, reply, _, Some(executed)) => match &replay.executed[executed].outcome.result {
             Ok(response) => is_reply(reply, response),
-            Err(_) => false,
+            // Asked again, "no such lease" is what was wanted.
+            Err(error) => {
+                *error == Refusal::LeaseNotFound && matches!(operation.input, Input::LeaseRevoke(_))
+            }
         },
         (Input::Range(request), Reply::Range(is), Some(revision), None) => {
             request.revision <= *revision && *is == replay.model.keys.range(request, *revision)

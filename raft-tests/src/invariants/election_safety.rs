@@ -28,7 +28,7 @@ impl Invariant for ElectionSafety {
                 }
             }
             let Some(before) = step.before.get(&replica.id) else { continue };
-            let changed = before.vote.is_some() && replica.vote != before.vote;
+            let changed = before.vote.is_some() && replica.vote.is_some() && replica.vote != before.vote;
             if before.term == replica.term && changed {
                 found.push(format!(
                     "{} voted for {:?} and then {:?} in term {}",

@@ -46,7 +46,10 @@ impl Faults {
     pub fn drive(&mut self, world: &mut World) {
         let now = world.now();
         for (end, planned, lift) in std::mem::take(&mut self.on) {
-            if end > now || !took_effect(world, &lift) {
+            if end > now {
+                self.on.push((end, planned, lift));
+            } else if !took_effect(world, &lift) {
+                tighten(world, &planned.fault);
                 self.on.push((end, planned, lift));
             } else {
                 self.lift(world, &planned, lift);
@@ -115,6 +118,8 @@ impl Faults {
             Fault::SlowDisk { replica, max_ms } => {
                 let max = Duration::from_millis(max_ms);
                 world.nodes[replica].speed.set(max / 4, max);
+                // A stamp that shows a lease to be due, and the entry that ends it, wait for the disk each.
+                world.lease_delay += 2 * max;
                 until(Lift::QuickDisk(replica))
             }
             Fault::Split(ref split) => {
@@ -142,6 +147,7 @@ impl Faults {
             }
             Fault::Clock { replica, per_mille } => {
                 world.nodes[replica].clock.set_pace(world.now(), per_mille);
+                world.lease_delay += planned.lasts * RIGHT.saturating_sub(per_mille) / RIGHT;
                 until(Lift::RightClock(replica))
             }
         }
@@ -179,6 +185,13 @@ fn took_effect(world: &World, lift: &Lift) -> bool {
     match lift {
         Lift::HealDisk(replica, before) => world.nodes[*replica].disk().refusals() > *before,
         _ => true,
+    }
+}
+
+/// A disk that was to be full, and of which more was freed than written since: now it is full.
+fn tighten(world: &World, fault: &Fault) {
+    if let Fault::FullDisk { replica, .. } = *fault {
+        world.nodes[replica].set_trouble(Trouble::Full { room: 0 });
     }
 }
 

@@ -112,10 +112,10 @@ impl Load {
 
 /// What runs on which host: the store's clients on the first, the domain and a few others on the second.
 fn options(number: usize, domain: bool) -> Options {
-    let pause = Duration::from_millis(400);
+    let pause = Duration::from_millis(200);
     let domain =
-        domain.then_some(DomainOptions { nodes: 3, dispatchers: 2, run_users: 1, deployers: 1, pause });
-    let kv = KvOptions { keys: 4, pause: Duration::from_millis(80) };
+        domain.then_some(DomainOptions { nodes: 3, dispatchers: 2, run_users: 2, deployers: 2, pause });
+    let kv = KvOptions { keys: 3, pause: Duration::from_millis(50) };
     match number {
         0 => Options {
             kv_clients: 3,

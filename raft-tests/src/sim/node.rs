@@ -99,7 +99,6 @@ impl Node {
             Ok(replica) => {
                 let (orders, mut to) = mpsc::unbounded_channel();
                 self.orders.replace(Some(orders));
-                self.handle.replace(Some(replica.raft().clone()));
                 self.process.replace(Process::Running);
                 loop {
                     tokio::select! {
@@ -129,7 +128,8 @@ impl Node {
             net: Arc::new(SimNet),
             workers: Arc::new(SimWorkers { speed: self.speed.clone(), chance: self.chance.clone() }),
         };
-        Replica::start_with(options, raft, seams, ports, &Shutdown::new()).await
+        let joined = |raft: &RaftHandle| drop(self.handle.replace(Some(raft.clone())));
+        Replica::start_with(options, raft, seams, ports, &Shutdown::new(), joined).await
     }
 
     fn options(&self) -> ReplicaOptions {
@@ -188,9 +188,10 @@ impl Node {
         self.orders.take();
         self.process.replace(Process::Down);
         if let Some(seed) = power_cut {
+            let was_off = self.disk.borrow().is_off();
             let after = self.disk.borrow().crash(seed);
             self.disk.replace(after);
-            if matches!(self.trouble.get(), Trouble::PowerOff { .. }) {
+            if was_off {
                 self.trouble.set(Trouble::None);
             }
             self.arm();

@@ -98,18 +98,25 @@ impl Observer {
         let applied = number_of(handle.core().read().applied().map(|at| at.index));
         // What is applied was known to be committed; the published number may be a moment behind.
         let committed = number_of(inspection.committed).max(applied);
-        let from = seen.last_view.committed.min(committed) + 1;
-        let new = seen.entries.range(from..committed + 1);
-        self.chosen.extend(new);
+        let offered = number_of(inspection.offered);
+        // State, log, and what is known to be committed follow a peer's checkpoint one after the other.
+        let covered = offered.max(number_of(inspection.checkpoint)) >= committed;
+        let takes_over = offered > applied || (committed > seen.last() && covered);
+        let jumped = seen.jumps(handle.log());
         seen.follow_purge(handle.log(), &mut log_changes);
-        let now = if seen.jumps(handle.log()) {
-            // A checkpoint replaced the log, which is not on disk yet: a power cut takes it back. If it was a peer's,
-            // the replica counts as it was before. If it was its own, found ahead of its log at the start, it counts
-            // as down until the log agrees: what it has on disk may be another leader's.
+        if jumped {
+            // The jump is on disk: what follows it can be seen.
+            seen.follow(handle.log(), &mut self.entries, &mut log_changes);
+        }
+        let now = if takes_over || seen.jumps(handle.log()) {
+            // A peer's checkpoint replaced the log, which is not on disk yet: a power cut takes it back. The replica
+            // counts as it was before, or as down if it was not up yet.
             let (incarnation, last_log) = (seen.boot, seen.last());
             let alive = seen.last_view.alive && seen.last_view.incarnation == seen.boot;
             ReplicaView { alive, incarnation, last_log, is_leader: false, ..seen.last_view.clone() }
         } else {
+            let from = seen.last_view.committed.min(committed) + 1;
+            self.chosen.extend(seen.entries.range(from..committed + 1));
             ReplicaView { committed, ..seen.view(&handle, &inspection) }
         };
         let view = ReplicaView { id: inspection.member_id, log_changes, ..now };
@@ -170,7 +177,7 @@ impl Seen {
     /// Notes the entry at an index.
     fn take(&mut self, log: &Wal, index: u64, kept: &mut BTreeMap<(u64, u64), Bytes>) -> Option<EntryMark> {
         let raw = index - 1;
-        let term = log.position(raw).filter(|_| log.first_index() <= Some(raw))?.term;
+        let term = log.position(raw).filter(|_| log.first_index().is_some_and(|first| first <= raw))?.term;
         let payload = match kept.get(&(index, term)) {
             // Log matching is checked: two entries of an index and a term are one.
             Some(known) if log.read(raw..raw + 1).is_err() => known.clone(),
@@ -225,6 +232,14 @@ impl Seen {
         }
     }
 
+    /// Its vote. A replica that hears of the elected leader notes that one, whomever it had voted for.
+    fn vote(&self, of: &Inspection) -> Option<u64> {
+        if of.elected && of.voted_for != of.member_id {
+            return self.last_view.vote.filter(|_| self.last_view.term == of.term);
+        }
+        (of.term > 0).then_some(of.voted_for)
+    }
+
     fn view(&self, handle: &RaftHandle, of: &Inspection) -> ReplicaView {
         let core = handle.core();
         let core = core.read();
@@ -234,7 +249,7 @@ impl Seen {
             alive: true,
             incarnation: self.boot,
             term: of.term,
-            vote: (of.term > 0).then_some(of.voted_for),
+            vote: self.vote(of),
             is_leader: of.leads,
             leader: of.leader,
             voters: of.voters.clone(),

@@ -74,6 +74,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
     if injected.is_none() && world.violations.is_empty() {
         world.violation("run", "it ended early and says nothing about why".into());
     }
+    verdict::explain(&mut world);
     report.count(&world);
     report
 }

@@ -32,6 +32,14 @@ impl Trace {
         }
     }
 
+    /// Writes a line for whoever reads the event log; it does not count.
+    pub fn explain(&mut self, text: impl fmt::Display) {
+        if let Some(to) = &mut self.to {
+            // A log that cannot be written was complained of when that began.
+            let _ = writeln!(to, "           {text}");
+        }
+    }
+
     /// The hash so far.
     pub fn hash(&self) -> u64 {
         self.hash

@@ -29,7 +29,7 @@ pub fn check(world: &mut World, history: &History, report: &mut Report) {
         history,
         finals: &[],
         recorded: Recorded::All,
-        lease_rules: LeaseRules { end: Some(world.now()), ..LeaseRules::default() },
+        lease_rules: lease_rules(world),
         limits: Limits::default(),
     };
     let (figures, findings) = check_all(&evidence);
@@ -46,6 +46,23 @@ pub fn check(world: &mut World, history: &History, report: &mut Report) {
     if report.ok < ENOUGH {
         world.violation("run", format!("{} calls were answered: too few to show anything", report.ok));
     }
+}
+
+/// Writes what was committed into the event log.
+pub fn explain(world: &mut World) {
+    let log = committed_log(world).unwrap_or_default();
+    for entry in &log {
+        for command in entry.batch.iter().flat_map(|batch| &batch.commands) {
+            let (index, at) = (entry.index, entry.at.unwrap_or_default());
+            world.trace.explain(format_args!("entry {index} at {at:?} {:?}", command.command));
+        }
+    }
+}
+
+/// While a leader's clock or disk is slow, leases last longer.
+fn lease_rules(world: &World) -> LeaseRules {
+    let slack = LeaseRules::default().slack + world.lease_delay;
+    LeaseRules { slack, end: Some(world.now()) }
 }
 
 /// The committed log, entry by entry. An error if an entry is missing or cannot be read.

@@ -26,6 +26,8 @@ pub struct World {
     pub(super) trace: Trace,
     /// When the process of a replica comes back.
     pub(super) restarts: BTreeMap<usize, Duration>,
+    /// What slow clocks and disks may add to the life of a lease, all together.
+    pub(super) lease_delay: Duration,
     /// Faults that took effect.
     pub(super) injected: BTreeMap<Kind, u64>,
     pub(super) invariants: Invariants,
@@ -83,6 +85,7 @@ impl World {
             chance: chance.fork("world"),
             trace,
             restarts: BTreeMap::new(),
+            lease_delay: Duration::ZERO,
             injected: BTreeMap::new(),
             invariants: Invariants::new(),
             violations: Vec::new(),

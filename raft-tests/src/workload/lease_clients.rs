@@ -15,9 +15,11 @@ pub const PREFIX: &str = "l/";
 /// Keys that all lease clients share, so that they move from lease to lease.
 const SHARED_KEYS: usize = 3;
 /// Shortest and longest time to live asked for. The store's minimum may be above.
-const TTL_S: (usize, usize) = (1, 5);
+const TTL_S: (usize, usize) = (1, 3);
 /// How long after its end a lease is waited for.
 const WAIT_FOR_END: Duration = Duration::from_secs(8);
+/// How late a late renewal is at most: a leader looks four times a second.
+const LATE: Duration = Duration::from_millis(300);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -77,8 +79,7 @@ impl LeaseClient {
         }
         match self.client.chance.below(4) {
             0 => self.renew_in_time(lease).await,
-            1 | 2 => self.renew_late(lease).await,
-            _ => {}
+            _ => self.renew_late(lease).await,
         }
         match self.client.chance.below(3) {
             0 => self.revoke(lease).await,
@@ -130,17 +131,15 @@ impl LeaseClient {
         }
     }
 
-    /// Renews around the moment at which the lease runs out: the log decides which came first.
+    /// Renews just after the lease ran out, when its revocation is on its way: the log decides which came first.
     async fn renew_late(&mut self, lease: Held) {
-        for _ in 0..1 + self.client.chance.below(4) {
-            let early = Duration::from_millis(150);
-            self.client.sleep(lease.ttl.saturating_sub(early), lease.ttl + 4 * early).await;
-            // Several at once, so that one of them meets the revocation on its way.
-            for _ in 0..3 {
-                if !self.renew(lease).await {
-                    return;
-                }
-                self.client.sleep(Duration::ZERO, early).await;
+        for _ in 0..2 + self.client.chance.below(6) {
+            self.client.sleep(lease.ttl, lease.ttl + LATE).await;
+            if !self.renew(lease).await {
+                return;
+            }
+            if self.client.chance.one_in(3) {
+                self.attach(lease).await;
             }
             self.look(lease).await;
         }

@@ -2,6 +2,8 @@
 //! are named for it and within the seeds that are stated for it: else the net is torn.
 
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
@@ -25,8 +27,8 @@ struct Caught {
     what: String,
 }
 
-/// Runs every bug, or one, from seed `first` on; an error if one is not caught.
-pub fn run(binary: &Path, first: u64, only: Option<&str>) -> anyhow::Result<()> {
+/// Runs every bug, or one, from seed `first` on, `jobs` at a time; an error if one is not caught.
+pub fn run(binary: &Path, first: u64, only: Option<&str>, jobs: usize) -> anyhow::Result<()> {
     let mut controls = list(binary)?;
     controls.retain(|control| only.is_none_or(|only| control.name == only));
     if controls.is_empty() {
@@ -34,17 +36,27 @@ pub fn run(binary: &Path, first: u64, only: Option<&str>) -> anyhow::Result<()> 
     }
     println!("| known bug | caught at seed | seeds it took, of | by |\n|---|---|---|---|");
     let started = Instant::now();
-    let mut missed = Vec::new();
-    for control in &controls {
-        let Control { name, within, .. } = control;
-        match catch(binary, first, control) {
-            Ok(Caught { seeds, seed, what }) => println!("| {name} | {seed} | {seeds}, {within} | {what} |"),
-            Err(why) => {
-                println!("| {name} | not caught | {within} | {why} |");
-                missed.push(name.as_str());
-            }
+    let missed = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(control) = controls.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let Control { name, within, .. } = control;
+                    match catch(binary, first, control) {
+                        Ok(Caught { seeds, seed, what }) => {
+                            println!("| {name} | {seed} | {seeds}, {within} | {what} |");
+                        }
+                        Err(why) => {
+                            println!("| {name} | not caught | {within} | {why} |");
+                            missed.lock().expect("no worker panicked").push(name.as_str());
+                        }
+                    }
+                }
+            });
         }
-    }
+    });
+    let missed = missed.into_inner().expect("no worker panicked");
     let caught = controls.len() - missed.len();
     println!("\ncontrols caught: {caught} of {}, {:.0} s", controls.len(), started.elapsed().as_secs_f64());
     if !missed.is_empty() {

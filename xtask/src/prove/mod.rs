@@ -17,14 +17,16 @@ use table::Table;
 
 /// The profile of `Cargo.toml` that simulations are built with.
 const PROFILE: &str = "sim";
+/// Seeds of `cargo xtask check`.
+const CHECKED: u64 = 300;
 
 /// How many seeds, and which.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Prove {
-    /// How many seeds.
-    #[arg(long, default_value_t = 300)]
-    seeds: u64,
-    /// The first of them; alone it is the only one.
+    /// How many seeds; 300 if no first one is given, else that one.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first of them.
     #[arg(long)]
     seed: Option<u64>,
     /// Ends after this time, whatever seeds are left.
@@ -44,30 +46,45 @@ pub struct Prove {
 impl Prove {
     fn range(&self) -> std::ops::Range<u64> {
         match self.seed {
-            Some(seed) if self.seeds == 300 => seed..seed + 1,
-            first => first.unwrap_or(1)..first.unwrap_or(1) + self.seeds,
+            Some(seed) => seed..seed + self.seeds.unwrap_or(1),
+            None => 1..1 + self.seeds.unwrap_or(CHECKED),
         }
+    }
+
+    fn jobs(&self) -> usize {
+        self.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, Into::into))
     }
 }
 
 /// Runs the seeds; an error if one of them failed.
 pub fn run(prove: &Prove) -> anyhow::Result<()> {
+    let binary = build()?;
     if prove.controls {
-        let binary = build(&["--features", "raft-tests/positive-controls"])?;
-        return controls::run(&binary, prove.seed.unwrap_or(1), prove.control.as_deref());
+        return controls::run(&binary, prove.seed.unwrap_or(1), prove.control.as_deref(), prove.jobs());
     }
-    let binary = build(&[])?;
+    seeds(prove, &binary)
+}
+
+/// What every change must pass: seeds without a finding, and every known bug caught.
+pub fn check() -> anyhow::Result<()> {
+    let prove =
+        Prove { seeds: Some(CHECKED), seed: None, minutes: None, controls: false, control: None, jobs: None };
+    let binary = build()?;
+    seeds(&prove, &binary)?;
+    controls::run(&binary, 1, None, prove.jobs())
+}
+
+fn seeds(prove: &Prove, binary: &Path) -> anyhow::Result<()> {
     let logs = tools::root().join("target/prove");
     std::fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
     let started = Instant::now();
     let seeds = Seeds::new(prove, started);
     let table = Mutex::new(Table::default());
-    let jobs = prove.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, Into::into));
     std::thread::scope(|scope| {
-        for _ in 0..jobs {
+        for _ in 0..prove.jobs() {
             scope.spawn(|| {
                 while let Some(seed) = seeds.next() {
-                    let report = one(&binary, &logs, seed);
+                    let report = one(binary, &logs, seed);
                     let mut table = table.lock().expect("no worker panicked");
                     table.add(seed, report);
                     table.progress(started.elapsed());
@@ -107,10 +124,11 @@ impl Seeds {
     }
 }
 
-/// Builds the simulation and finds it.
-fn build(features: &[&str]) -> anyhow::Result<PathBuf> {
+/// Builds the simulation and finds it. One build for everything: the known bugs are in it, and off unless a run turns
+/// one on.
+fn build() -> anyhow::Result<PathBuf> {
     let args = ["build", "--quiet", "--package", "raft-tests", "--bin", "prove", "--profile", PROFILE];
-    tools::run(tools::cargo(&args).args(features))?;
+    tools::run(tools::cargo(&args).args(["--features", "raft-tests/positive-controls"]))?;
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(tools::root()).no_deps().exec()?;
     let directory = if PROFILE == "dev" { "debug" } else { PROFILE };
     Ok(metadata.target_directory.into_std_path_buf().join(directory).join("prove"))

@@ -248,6 +248,7 @@ async fn receive_and_install(stream: &mut Stream, running: &Running) -> io::Resu
     let vote = start.vote.ok_or_else(no_vote)?;
     let (snapshot, meta) = transfer::receive(stream, start, running.checkpoints.clone()).await?;
     let generation = snapshot.generation.clone();
+    generation.iter().for_each(|generation| running.checkpoints.offer(generation));
     let snapshot = openraft::storage::Snapshot { meta, snapshot };
     let installed = running.raft.install_full_snapshot(vote, snapshot).await;
     let checkpoints = running.checkpoints.clone();

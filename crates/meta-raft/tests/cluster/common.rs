@@ -98,8 +98,9 @@ impl Cluster {
             .try_init();
         let dir = TempDir::new().unwrap();
         let mut ports = Vec::new();
+        let address = testkit::own_address();
         for _ in 0..n {
-            ports.push(TcpNet.bind("127.0.0.1:0").await.unwrap());
+            ports.push(TcpNet.bind(&format!("{address}:0")).await.unwrap());
         }
         let initial: Vec<InitialMember> = ports
             .iter()

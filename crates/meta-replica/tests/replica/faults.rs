@@ -37,7 +37,7 @@ async fn a_port_in_use_is_one_line_with_the_port_and_the_key() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_waits_for_its_cluster_says_so_and_can_be_stopped() {
     let dir = TempDir::new().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = std::net::TcpListener::bind((testkit::own_address(), 0)).unwrap().local_addr().unwrap();
     let mut alone = options(&dir);
     alone.listen_client = port;
     alone.node_name = "r1".to_owned();

@@ -161,7 +161,8 @@ impl Three {
 
 /// Ports that were free a moment ago: peers must be known before they are bound.
 fn free_ports(count: usize) -> Vec<SocketAddr> {
-    let held: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let address = testkit::own_address();
+    let held: Vec<_> = (0..count).map(|_| TcpListener::bind((address, 0)).unwrap()).collect();
     held.iter().map(|listener| listener.local_addr().unwrap()).collect()
 }
 

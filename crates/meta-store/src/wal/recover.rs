@@ -114,7 +114,7 @@ impl Replay {
             }
         };
         if is_last {
-            settle_last(&segment, self.torn)?;
+            settle_last(&segment, &bytes[..end], self.torn)?;
         }
         let segment = Arc::new(segment);
         index.add_segment(Arc::clone(&segment));
@@ -208,8 +208,11 @@ fn read_segment(disk: &dyn Disk, dir: &Path, sequence: u64) -> Result<(Segment, 
     Ok((Segment { path, header, place, file, len }, bytes))
 }
 
-/// Cuts a torn tail and makes durable what was read: after a killed process it may only be in the page cache.
-fn settle_last(segment: &Segment, torn: Option<(u64, u64)>) -> Result<(), WalError> {
+/// Cuts a torn tail and makes durable what was read. After a killed process it may only be in the page cache; after
+/// a sync that failed it is there as clean pages, which no sync writes any more. So it is written again.
+fn settle_last(segment: &Segment, records: &[u8], torn: Option<(u64, u64)>) -> Result<(), WalError> {
+    let written = segment.file.write_all_at(records, 0);
+    written.map_err(|e| WalError::io("write again", &segment.path, e))?;
     if let Some((offset, bytes)) = torn {
         zero(&*segment.file, offset, bytes)
             .map_err(|e| WalError::io("cut the torn tail of", &segment.path, e))?;

@@ -114,14 +114,15 @@ fn may_hold(
     }
 }
 
-/// N2: no new use starts on this node; `uses` still run. Scope: [`crate::Scope::package`].
+/// N2: no new use starts on this node but those of pinned jobs; `uses` still run. Only what can be started from
+/// drains: a copy that is being fetched (for a pinned job), failed, or is damaged stays what it is. Scope: [`crate::Scope::package`].
 pub fn draining(view: &View, report: &CopyReport, uses: u64) -> Result<Plan<()>, Refusal> {
     let (steps, row) = begin(view, report)?;
     let (unit_key, unit) = unit_of_op(view, &report.unit, &report.op)?;
     if unit.state < UnitState::Removing {
         return Err(Refusal::wrong_state(format!("{} is not being removed", report.unit)));
     }
-    let Some(row) = row else { return Ok(Plan::already(())) };
+    let Some(row) = row.filter(|row| drains(row.state)) else { return Ok(Plan::already(())) };
     let mut record = row.value.clone();
     record.state = CopyState::Draining;
     record.incarnation = report.me.incarnation;
@@ -131,6 +132,14 @@ pub fn draining(view: &View, report: &CopyReport, uses: u64) -> Result<Plan<()>,
     }
     let key = CopyKey::new(&report.unit, &report.me.node);
     Ok(steps.unchanged(&unit_key, &unit).unchanged(&key, &row).put(&key, &record).answer(()))
+}
+
+/// Whether jobs may be starting from a copy in this state.
+pub const fn drains(state: CopyState) -> bool {
+    match state {
+        CopyState::Present | CopyState::Draining => true,
+        CopyState::Fetching | CopyState::Failed | CopyState::Corrupt => false,
+    }
 }
 
 /// N3: the node's copy goes. In REMOVING only while no job pins the package and nothing runs on the copy; in PURGING

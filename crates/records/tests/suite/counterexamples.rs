@@ -216,6 +216,39 @@ fn remove_under_a_job_that_moves() {
     world.must(|view| packages::finish(view, &package.unit, &package.op));
 }
 
+/// A pinned job's node fetches while the package is removed, and drains what it has meanwhile: there is nothing yet
+/// to start from, and the fetch is not undone. (Found by the simulator: the two undid each other without an end.)
+#[test]
+fn draining_leaves_a_pinned_fetch_alone() {
+    let world = World::default();
+    let (a, b, d) = (world.server("a"), world.server("b"), world.dispatcher("d"));
+    let package = world.package("p:1", &a, "x");
+    world.admit(&admit_wish("t", 1, &package, &d));
+    world.must(|view| packages::remove(view, &remove_wish("p:1")));
+    let mine = report(&package.unit, &package.op, &b);
+    let fetch = packages::CopyReport { for_job: Some(job(1)), ..mine.clone() };
+    let state = || {
+        let key = records::keys::CopyKey::new(&package.unit, &b.me.node);
+        world.view().get(&key).unwrap().unwrap().state
+    };
+    let pinned = begin(&package, &job(1), &b);
+    for unfinished in [CopyState::Fetching, CopyState::Failed, CopyState::Corrupt] {
+        match unfinished {
+            CopyState::Failed => world.must(|view| packages::failed(view, &fetch, "no source")),
+            CopyState::Corrupt => world.must(|view| packages::corrupt(view, &fetch, "app.jar differs")),
+            _ => world.must(|view| packages::fetching(view, &fetch, 1)),
+        }
+        world.must(|view| packages::draining(view, &mine, 0));
+        assert_eq!(state(), unfinished);
+        let refusal = world.refused(|view| packages::begin_use(view, &pinned));
+        assert_eq!(refusal.class, Class::UnitNotReady, "nothing is there to start from");
+    }
+    world.must(|view| packages::present(view, &fetch, 3));
+    world.must(|view| packages::draining(view, &mine, 0));
+    assert_eq!(state(), CopyState::Draining);
+    world.must(|view| packages::begin_use(view, &pinned));
+}
+
 /// Two dispatchers and one triggerId at the same moment: one job, one answer.
 #[test]
 fn one_trigger_from_two_dispatchers() {

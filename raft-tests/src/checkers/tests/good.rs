@@ -7,7 +7,7 @@ use meta_types::{
 };
 
 use super::story::{Story, delete, get, list, put, put_leased, swap};
-use crate::history::{Failure, Input, Outcome};
+use crate::history::{Failure, Input, Outcome, Reply};
 
 #[test]
 fn concurrent_calls_and_unknown_outcomes_are_no_fault() {
@@ -110,6 +110,20 @@ fn transactions_ranges_and_compactions_are_no_fault() {
     let old = story.call(2, Input::Range(RangeRequest { revision: 2, ..RangeRequest::get("k/1") }));
     story.ret(old, Outcome::Failed(Failure::Compacted { compact_revision: 4 }));
     story.does(2, Input::Compact(2));
+    story.is_fine();
+}
+
+/// A client that was not answered asks again, and what it wanted gone ran out meanwhile.
+#[test]
+fn a_revoke_of_what_ran_out_may_be_told_done() {
+    let mut story = Story::new();
+    story.does(1, Input::LeaseGrant { id: 1, ttl: Duration::from_secs(2) });
+    story.live(8000);
+    let at = story.call(1, Input::LeaseRevoke(1));
+    let refused = story.carry_out(at);
+    assert!(matches!(refused, Outcome::Failed(Failure::Rejected { .. })));
+    story.pass(1);
+    story.ret(at, Outcome::Ok { revision: None, reply: Reply::Done });
     story.is_fine();
 }
 

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(7);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(120);
 /// Longest pause between look and write.
-const PAUSED: Duration = Duration::from_millis(400);
+const PAUSED: Duration = Duration::from_millis(900);
 
 /// What a client asks a node for.
 #[derive(Debug, Clone)]
@@ -73,11 +73,17 @@ pub async fn create(session: &Session, truth: &Truth, mut chance: Chance, create
         // Taken over or removed by force meanwhile: found out below.
         let _ = announced.await;
     }
-    bring_about(session, &mut chance, &mine, 1).await;
+    bring_about(session, truth, &mut chance, &mine, 1).await;
 }
 
 /// Goes on with a create, as its coordinator of this epoch, until it is READY, undone, or somebody else's.
-pub async fn bring_about(session: &Session, chance: &mut Chance, package: &PackageRef, epoch: u64) {
+pub async fn bring_about(
+    session: &Session,
+    truth: &Truth,
+    chance: &mut Chance,
+    package: &PackageRef,
+    epoch: u64,
+) {
     let PackageRef { unit, op } = package;
     let end = Instant::now() + PATIENCE;
     loop {
@@ -87,7 +93,9 @@ pub async fn bring_about(session: &Session, chance: &mut Chance, package: &Packa
         let reason = match progress {
             Progress::Enough => {
                 if chance.one_in(2) {
+                    truth.pause(unit, true);
                     tokio::time::sleep(chance.between(Duration::ZERO, PAUSED)).await;
+                    truth.pause(unit, false);
                 }
                 let plan = packages::ready(&view, unit, op, epoch);
                 let refused = plan.is_err();

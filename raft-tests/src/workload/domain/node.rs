@@ -232,7 +232,7 @@ impl Node {
         let plan = packages::take_over(view, unit, &found.op, &self.session.me);
         let Some(epoch) = self.session.act("create taken over", view, plan).await else { return };
         self.local.lock().carried.insert(found.op.clone());
-        coordinator::bring_about(&self.session, chance, &package, epoch).await;
+        coordinator::bring_about(&self.session, &self.truth, chance, &package, epoch).await;
         self.local.lock().carried.remove(&found.op);
     }
 

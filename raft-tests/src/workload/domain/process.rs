@@ -25,7 +25,7 @@ const RENEWALS: u32 = 5;
 /// Pause after something that did not work at the store.
 pub const RETRY: Duration = Duration::from_millis(150);
 /// How long a process lives in a storm.
-const LIFE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(9));
+const LIFE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(16));
 /// How long it is away then: sometimes back before its lease has run out.
 const AWAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 

@@ -1,6 +1,6 @@
 //! What is outside of the store: which node has which files, which processes can be reached, what must not be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -25,6 +25,7 @@ struct State {
     disks: BTreeMap<OnDisk, String>,
     dispatchers: BTreeMap<String, DispatcherDoor>,
     coordinators: BTreeMap<String, mpsc::UnboundedSender<Create>>,
+    paused: BTreeSet<UnitId>,
     findings: Vec<String>,
 }
 
@@ -83,6 +84,21 @@ impl Truth {
         let one = live.get(first)?.clone();
         let other = live.get((first + 1) % live.len())?.clone();
         Some((one, other))
+    }
+
+    /// A coordinator is paused between its look at the package and its write, or goes on.
+    pub fn pause(&self, unit: &UnitId, paused: bool) {
+        let state = &mut self.0.lock().paused;
+        if paused {
+            state.insert(unit.clone())
+        } else {
+            state.remove(unit)
+        };
+    }
+
+    /// A package whose coordinator is paused: now is the moment to take it away.
+    pub fn paused(&self) -> Option<UnitId> {
+        self.0.lock().paused.first().cloned()
     }
 
     /// Sends a create to a live node chosen by chance; false if there is none.

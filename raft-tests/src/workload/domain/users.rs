@@ -176,13 +176,19 @@ pub async fn deploy(mut client: Client, truth: Truth, pause: Duration) {
                 return env.reached(Stage::Over).await;
             }
             let Ok(view) = View::load(&*client.kv, Scope::packages()).await else { continue };
-            let unit = unit_of(client.chance.below(UNITS.len()));
+            let missing = (0..UNITS.len()).map(unit_of).find(|unit| is_missing(&view, unit));
+            let any = unit_of(client.chance.below(UNITS.len()));
+            let unit = missing.filter(|_| client.chance.one_in(2)).unwrap_or(any);
+            if let Some(paused) = truth.paused().filter(|_| client.chance.one_in(2)) {
+                remove(&client, &view, paused, true).await;
+                continue;
+            }
             match view.get(&UnitKey::new(&unit)).ok().flatten().map(|found| found.state) {
                 None => create(&mut client, &truth, unit),
                 Some(UnitState::Creating) if client.chance.one_in(8) => {
                     remove(&client, &view, unit, true).await;
                 }
-                Some(UnitState::Ready) if client.chance.one_in(8) => {
+                Some(UnitState::Ready) if client.chance.one_in(16) => {
                     let forced = client.chance.one_in(3);
                     remove(&client, &view, unit, forced).await;
                 }
@@ -192,6 +198,10 @@ pub async fn deploy(mut client: Client, truth: Truth, pause: Duration) {
         }
     })
     .await;
+}
+
+fn is_missing(view: &View, unit: &UnitId) -> bool {
+    matches!(view.get(&UnitKey::new(unit)), Ok(None))
 }
 
 fn create(client: &mut Client, truth: &Truth, unit: UnitId) {

@@ -126,6 +126,40 @@ fn nothing_acknowledged_is_lost_wherever_the_power_goes() {
     }
 }
 
+/// The process ends after a sync that failed, and starts again on what the page cache shows. What it builds on that,
+/// and what it then acknowledges, must survive a power cut.
+#[test]
+fn what_is_read_after_a_failed_sync_is_made_durable() {
+    for seed in 200..210 {
+        let work = workload(&mut Chance(seed), Model::default(), 12);
+        for at in 3.. {
+            let faults =
+                MemDiskFaults { fail_sync_at: Some(at), fail_syncs_after: true, ..MemDiskFaults::default() };
+            let disk = MemDisk::with_faults(faults);
+            let Ok((wal, _)) = open(&disk, tiny(2048)) else { continue };
+            let (_, done) = run(&wal, &work, Model::default());
+            drop(wal);
+            if done {
+                break;
+            }
+            disk.set_faults(MemDiskFaults::default());
+            let (wal, _) = open(&disk, tiny(2048)).unwrap();
+            let found = Model::of(&wal);
+            let more = workload(&mut Chance(seed ^ at), found.clone(), 2);
+            for crash_seed in 0..4 {
+                let seeds = format!("{seed}, sync {at}, crash {crash_seed}");
+                check_open(&disk.crash(crash_seed), std::slice::from_ref(&found), &seeds);
+            }
+            let (after, finished) = run(&wal, &more, found);
+            assert!(finished);
+            for crash_seed in 0..4 {
+                let seeds = format!("{seed}, sync {at}, more, crash {crash_seed}");
+                check_open(&disk.crash(crash_seed), &after, &seeds);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_sync_that_failed_acknowledges_nothing() {
     for seed in 100..110 {
