@@ -13,7 +13,7 @@ use meta_client::{Stored, TypedKey};
 use records::keys::{CopyKey, PinKey, UnitKey, below};
 use records::packages::{abort, draining, drains, is_stranded};
 use records::record::{Copy, CopyState, PackageRef, Unit, UnitState};
-use records::{Changes, Class, Parsed, Refusal, Scope, UnitId, View};
+use records::{Changes, Class, JobId, Parsed, Refusal, Scope, UnitId, View};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -27,6 +27,8 @@ use crate::session::Tenure;
 enum Task {
     /// Have it.
     Ensure(PackageRef),
+    /// Say that it is here: it is being removed, this job may still start from it, and this boot has not said so.
+    Keep(PackageRef, JobId),
     /// Say that it is being given up.
     Drain(PackageRef, usize),
     /// Delete it, and the row.
@@ -42,6 +44,7 @@ impl Task {
     fn package(&self) -> &PackageRef {
         match self {
             Self::Ensure(package)
+            | Self::Keep(package, _)
             | Self::Drain(package, _)
             | Self::Drop(package)
             | Self::Forget(package)
@@ -232,10 +235,13 @@ impl PackageAgent {
                     return Ok(None);
                 }
                 let running = self.host.gates.count(&package.op);
-                let pins = below(PinKey::PREFIX, &package.unit);
-                let waits = unit.state == UnitState::Removing && view.count(&pins)? > 0;
-                if running == 0 && !waits {
+                let pins = view.under::<PinKey>(&below(PinKey::PREFIX, &package.unit))?;
+                let pinned = pins.first().filter(|_| unit.state == UnitState::Removing);
+                if running == 0 && pinned.is_none() {
                     return Ok(Some(Task::Drop(package)));
+                }
+                if let Some((pin, _)) = pinned.filter(|_| here && said.is_none()) {
+                    return Ok(Some(Task::Keep(package, pin.job.clone())));
                 }
                 let told = said == Some(CopyState::Draining);
                 let untold =
@@ -258,6 +264,7 @@ async fn carry(host: &Host, tenure: &Tenure, task: &Task) -> bool {
     let package = task.package();
     let outcome = match task {
         Task::Ensure(package) => ensure(host, tenure, package, None).await,
+        Task::Keep(package, job) => ensure(host, tenure, package, Some(job)).await,
         Task::Drain(package, uses) => {
             let report = report(tenure, package);
             let uses = *uses as u64;

@@ -78,7 +78,7 @@ impl Plan {
             segment_bytes: *chance.pick(&[8 << 10, 32 << 10]),
             tick: ms(2),
         };
-        let safety = chance.millis(8_000, 20_000);
+        let safety = chance.millis(5_000, 14_000);
         let faults = faults(chance, replicas as usize, safety);
         Self { setting, faults, domain: chance.one_in(2), safety }
     }

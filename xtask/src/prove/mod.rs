@@ -15,8 +15,6 @@ use serde_json::Value;
 use crate::tools;
 use table::Table;
 
-/// The profile of `Cargo.toml` that simulations are built with.
-const PROFILE: &str = "sim";
 /// Seeds of `cargo xtask check`.
 const CHECKED: u64 = 300;
 
@@ -127,11 +125,10 @@ impl Seeds {
 /// Builds the simulation and finds it. One build for everything: the known bugs are in it, and off unless a run turns
 /// one on.
 fn build() -> anyhow::Result<PathBuf> {
-    let args = ["build", "--quiet", "--package", "raft-tests", "--bin", "prove", "--profile", PROFILE];
+    let args = ["build", "--quiet", "--package", "raft-tests", "--bin", "prove"];
     tools::run(tools::cargo(&args).args(["--features", "raft-tests/positive-controls"]))?;
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(tools::root()).no_deps().exec()?;
-    let directory = if PROFILE == "dev" { "debug" } else { PROFILE };
-    Ok(metadata.target_directory.into_std_path_buf().join(directory).join("prove"))
+    Ok(metadata.target_directory.into_std_path_buf().join("debug/prove"))
 }
 
 /// Runs a seed. One that failed runs again with its event log on.

@@ -142,22 +142,31 @@ pub const fn drains(state: CopyState) -> bool {
     }
 }
 
-/// N3: the node's copy goes. In REMOVING only while no job pins the package and nothing runs on the copy; in PURGING
-/// at once. Scope: [`crate::Scope::package`].
+/// N3: the node's copy goes. In REMOVING only while no job pins the package and nothing runs on the copy, whether the
+/// copy has a row (the row of a node that was away is deleted, its files are not); in PURGING at once.
+/// Scope: [`crate::Scope::package`].
 pub fn dropped(view: &View, report: &CopyReport) -> Result<Plan<()>, Refusal> {
     let (steps, row) = begin(view, report)?;
-    let Some(row) = row else { return Ok(Plan::already(())) };
-    let (unit_key, unit) = unit_of_op(view, &report.unit, &report.op)?;
+    let (unit_key, unit) = match (unit_of_op(view, &report.unit, &report.op), &row) {
+        (Ok(found), _) => found,
+        // Long over.
+        (Err(_), None) => return Ok(Plan::already(())),
+        (Err(refusal), Some(_)) => return Err(refusal),
+    };
     let key = CopyKey::new(&report.unit, &report.me.node);
-    let steps = steps.unchanged(&unit_key, &unit).unchanged(&key, &row).delete(&key);
+    let steps = steps.unchanged(&unit_key, &unit);
+    let gone = |steps: Steps| match &row {
+        Some(row) => Ok(steps.unchanged(&key, row).delete(&key).answer(())),
+        None => Ok(Plan::already(())),
+    };
     match unit.state {
-        UnitState::Purging => Ok(steps.answer(())),
+        UnitState::Purging => gone(steps),
         UnitState::Removing => {
             let (pins, uses) = (below(PinKey::PREFIX, &report.unit), uses_on(&report.unit, &report.me.node));
             if view.count(&pins)? + view.count(&uses)? > 0 {
                 return Err(Refusal::not_yet(format!("{} is still in use", report.unit)));
             }
-            Ok(steps.empty(&pins).empty(&uses).answer(()))
+            gone(steps.empty(&pins).empty(&uses))
         }
         UnitState::Creating | UnitState::Ready => {
             Err(Refusal::wrong_state(format!("{} is not being removed", report.unit)))

@@ -249,6 +249,26 @@ fn draining_leaves_a_pinned_fetch_alone() {
     world.must(|view| packages::begin_use(view, &pinned));
 }
 
+/// The only holder is away while its package is removed, its row is deleted, and it comes back: a pinned job will need
+/// the bytes that it still has. (Found by the simulator: it deleted them.)
+#[test]
+fn a_holder_that_was_away_keeps_what_a_job_pins() {
+    let world = World::default();
+    let (a, d) = (world.server("a"), world.dispatcher("d"));
+    let package = world.package("p:1", &a, "x");
+    world.admit(&admit_wish("t", 1, &package, &d));
+    world.must(|view| packages::remove(view, &remove_wish("p:1")));
+    world.kill(&a);
+    world.must(|view| packages::dead_copy(view, &package.unit, "a"));
+    let back = world.server("a");
+    let mine = report(&package.unit, &package.op, &back);
+    let refusal = world.refused(|view| packages::dropped(view, &mine));
+    assert_eq!(refusal.class, Class::NotYet);
+    let for_job = packages::CopyReport { for_job: Some(job(1)), ..mine };
+    world.must(|view| packages::present(view, &for_job, 3));
+    world.must(|view| packages::begin_use(view, &begin(&package, &job(1), &back)));
+}
+
 /// Two dispatchers and one triggerId at the same moment: one job, one answer.
 #[test]
 fn one_trigger_from_two_dispatchers() {

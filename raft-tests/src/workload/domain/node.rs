@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use meta_client::Stored;
+use meta_client::{Stored, TypedKey};
 use meta_types::Revision;
 use parking_lot::Mutex;
 use records::jobs;
-use records::keys::{CopyKey, JobOwnerKey, UnitKey};
+use records::keys::{CopyKey, JobOwnerKey, PinKey, UnitKey, below};
 use records::packages::{self, CopyReport};
 use records::record::{CopyState, PackageRef, Unit, UnitState};
 use records::{JobId, Scope, UnitId, View};
@@ -247,6 +247,14 @@ impl Node {
         if running > 0 || chance.one_in(3) {
             let plan = packages::draining(view, &report, running as u64);
             self.session.act("copy draining", view, plan).await;
+            return;
+        }
+        let pins = view.under::<PinKey>(&below(PinKey::PREFIX, unit)).unwrap_or_default();
+        let row = view.get(&CopyKey::new(unit, &self.session.me.node)).ok().flatten();
+        let here = self.truth.on_disk(&self.session.me.node, &package).is_some();
+        if let Some((pin, _)) = pins.first().filter(|_| here && row.is_none() && !forced) {
+            let keep = CopyReport { for_job: Some(pin.job.clone()), ..report };
+            self.session.act("copy kept", view, packages::present(view, &keep, 3)).await;
             return;
         }
         let plan = packages::dropped(view, &report);
