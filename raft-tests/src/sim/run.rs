@@ -50,16 +50,21 @@ pub struct Options {
 
 /// Runs a seed.
 pub fn run(seed: u64, options: &Options) -> Report {
+    let plan = Plan::of(&Chance::new(seed).fork("plan"));
+    run_plan(seed, &plan, options)
+}
+
+/// Runs a plan, with all other chances those of the seed.
+fn run_plan(seed: u64, plan: &Plan, options: &Options) -> Report {
     let chance = Chance::new(seed);
-    let plan = Plan::of(&chance.fork("plan"));
     let log = options.log.as_ref().map(std::fs::File::create).transpose();
     let trace = Trace::new(log.expect("the event log can be written"));
     let clients = vec!["c1".to_owned(), "c2".to_owned()];
-    let mut world = World::new(&plan, &clients, &chance, trace, options.tell_time);
-    let load = Load::start(&mut world, &plan, &clients, &chance);
+    let mut world = World::new(plan, &clients, &chance, trace, options.tell_time);
+    let load = Load::start(&mut world, plan, &clients, &chance);
     world.trace.note(Duration::ZERO, format_args!("seed {seed} {:?}", plan.setting));
     controls::turn_on(options.control);
-    let injected = phases(&mut world, &plan, &load);
+    let injected = phases(&mut world, plan, &load);
     // Before the verdict, which replays the log through the same code.
     let control_passed = controls::turn_off();
     let history = load.history();
@@ -129,5 +134,40 @@ impl World {
             let text = format!("{what}; {}", self.describe());
             self.violation(phase, text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fault::{Fault, Kind};
+    use super::super::plan::Planned;
+    use super::*;
+
+    fn report_of(fault: Fault, kind: Kind) -> Report {
+        let mut plan = Plan::of(&Chance::new(1).fork("plan"));
+        let (at, lasts) = (Duration::from_millis(500), Duration::from_millis(500));
+        plan.faults = vec![Planned { at, lasts, kind, fault }];
+        plan.safety = Duration::from_secs(1);
+        plan.domain = false;
+        // No log grows so large that it is checkpointed.
+        plan.setting.checkpoint_bytes = 1 << 30;
+        run_plan(1, &plan, &Options { log: None, tell_time: |_| (), control: None })
+    }
+
+    #[test]
+    fn a_fault_that_cannot_be_injected_fails_the_run() {
+        let fault = Fault::DamagedCheckpoint { replica: 0, newest: true, lost: false };
+        let report = report_of(fault, Kind::DamagedCheckpoint);
+        let [violation] = report.violations.as_slice() else { panic!("{:?}", report.violations) };
+        assert!(violation.starts_with("fault-not-injected at "), "{violation}");
+        assert!(report.faults.is_empty(), "{:?}", report.faults);
+    }
+
+    #[test]
+    fn a_fault_that_can_be_is_counted() {
+        let report = report_of(Fault::Crash { replica: Some(0), power_cut: true }, Kind::PowerCutShort);
+        assert_eq!(report.violations, Vec::<String>::new());
+        assert_eq!(report.faults.get("PowerCutShort"), Some(&1));
+        assert_eq!(report.histories, 1);
     }
 }

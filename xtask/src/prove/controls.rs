@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use super::seed;
+use super::{seed, short};
 use crate::tools;
 
 /// One known bug, as the worker lists it.
@@ -27,8 +27,8 @@ struct Caught {
     what: String,
 }
 
-/// Runs every bug, or one, from seed `first` on, `jobs` at a time; an error if one is not caught.
-pub fn run(binary: &Path, first: u64, only: Option<&str>, jobs: usize) -> anyhow::Result<()> {
+/// Runs every bug, or one, from seed `first` on, `jobs` at a time. How many were caught; an error if one was not.
+pub fn run(binary: &Path, first: u64, only: Option<&str>, jobs: usize) -> anyhow::Result<usize> {
     let mut controls = list(binary)?;
     controls.retain(|control| only.is_none_or(|only| control.name == only));
     if controls.is_empty() {
@@ -58,11 +58,15 @@ pub fn run(binary: &Path, first: u64, only: Option<&str>, jobs: usize) -> anyhow
     });
     let missed = missed.into_inner().expect("no worker panicked");
     let caught = controls.len() - missed.len();
-    println!("\ncontrols caught: {caught} of {}, {:.0} s", controls.len(), started.elapsed().as_secs_f64());
+    println!(
+        "\nknown bugs caught: {caught} of {}, {:.0} s\n",
+        controls.len(),
+        started.elapsed().as_secs_f64()
+    );
     if !missed.is_empty() {
         bail!("not caught: {}", missed.join(", "));
     }
-    Ok(())
+    Ok(caught)
 }
 
 fn list(binary: &Path) -> anyhow::Result<Vec<Control>> {
@@ -95,12 +99,11 @@ fn catch(binary: &Path, first: u64, control: &Control) -> Result<Caught, String>
         passed += report["control_passed"].as_u64().unwrap_or(0);
         let violations = seed::violations(&report);
         if let Some(what) = violations.iter().find(|violation| is_by(violation, &control.by)) {
-            let what = what.chars().take(100).collect::<String>().replace('|', "/");
-            return Ok(Caught { seeds, seed, what });
+            return Ok(Caught { seeds, seed, what: short(what) });
         }
         others.extend(violations.into_iter().map(|violation| format!("seed {seed}: {violation}")));
     }
-    let first = others.first().map_or("", String::as_str).chars().take(200).collect::<String>();
+    let first = others.first().map_or_else(String::new, |text| short(text));
     Err(format!("its place was passed {passed} times; otherwise seen: {} ({first})", others.len()))
 }
 

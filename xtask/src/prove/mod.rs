@@ -1,4 +1,5 @@
-//! `cargo xtask prove`: runs many seeds of the simulation, each in a process of its own, and says what they came to.
+//! `cargo xtask prove`: puts known bugs into the simulation, one after the other, each of which must be caught; then
+//! runs many seeds without any, each in a process of its own, and says what they came to.
 
 mod controls;
 mod seed;
@@ -9,75 +10,91 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::tools;
 use table::Table;
 
+/// The profile of `Cargo.toml` that simulations are built with.
+const PROFILE: &str = "sim";
+/// Violations of a seed that are shown; its event log has the rest.
+const SHOWN: usize = 5;
 /// Seeds of `cargo xtask check`.
 const CHECKED: u64 = 300;
 
 /// How many seeds, and which.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    cargo xtask prove                  every known bug, then 300 seeds: what every change must pass\n  \
+    cargo xtask prove --seeds 5000     more of them\n  \
+    cargo xtask prove --seed 4711      one seed again, with its events in target/prove/4711.log if it fails\n  \
+    cargo xtask prove --controls       only the known bugs")]
 pub struct Prove {
-    /// How many seeds; 300 if no first one is given, else that one.
-    #[arg(long)]
+    /// How many seeds; 300 if no first one is given, else that one alone.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
-    /// The first of them.
+    /// The first of them; no known bugs are put in then.
     #[arg(long)]
     seed: Option<u64>,
-    /// Ends after this time, whatever seeds are left.
+    /// Begins no seed after this time.
     #[arg(long)]
     minutes: Option<u64>,
-    /// Instead: each known bug, put back on purpose, until it is caught.
+    /// Only the known bugs.
     #[arg(long)]
     controls: bool,
     /// Of them, only this one.
     #[arg(long, value_name = "NAME", requires = "controls")]
     control: Option<String>,
     /// How many at a time; as many as there are cores if not given.
-    #[arg(long)]
-    jobs: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    jobs: Option<u64>,
 }
 
 impl Prove {
     fn range(&self) -> std::ops::Range<u64> {
         match self.seed {
-            Some(seed) => seed..seed + self.seeds.unwrap_or(1),
+            Some(seed) => seed..seed.saturating_add(self.seeds.unwrap_or(1)),
             None => 1..1 + self.seeds.unwrap_or(CHECKED),
         }
     }
 
     fn jobs(&self) -> usize {
-        self.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, Into::into))
+        let cores = || std::thread::available_parallelism().map_or(2, Into::into);
+        self.jobs.map_or_else(cores, |jobs| jobs as usize)
     }
 }
 
-/// Runs the seeds; an error if one of them failed.
+/// What every change must pass: every known bug caught, and seeds without a finding.
+pub fn check() -> anyhow::Result<()> {
+    run(&Prove::default())
+}
+
+/// Runs what was asked for; an error if a known bug was not caught or a seed failed.
 pub fn run(prove: &Prove) -> anyhow::Result<()> {
     let binary = build()?;
-    if prove.controls {
-        return controls::run(&binary, prove.seed.unwrap_or(1), prove.control.as_deref(), prove.jobs());
+    let started = Instant::now();
+    let mut summary = Vec::new();
+    if prove.controls || prove.seed.is_none() {
+        let first = prove.seed.unwrap_or(1);
+        let caught = controls::run(&binary, first, prove.control.as_deref(), prove.jobs())?;
+        summary.push(format!("known bugs caught: {caught} of {caught}"));
     }
-    seeds(prove, &binary)
+    if !prove.controls {
+        let table = seeds(prove, &binary, started)?;
+        summary.push(format!("seeds that failed: 0 of {}", table.seeds()));
+    }
+    println!("{}; {:.0} s", summary.join(", "), started.elapsed().as_secs_f64());
+    Ok(())
 }
 
-/// What every change must pass: seeds without a finding, and every known bug caught.
-pub fn check() -> anyhow::Result<()> {
-    let prove =
-        Prove { seeds: Some(CHECKED), seed: None, minutes: None, controls: false, control: None, jobs: None };
-    let binary = build()?;
-    seeds(&prove, &binary)?;
-    controls::run(&binary, 1, None, prove.jobs())
-}
-
-fn seeds(prove: &Prove, binary: &Path) -> anyhow::Result<()> {
+/// Runs seeds. With `--minutes` the time since `started` counts.
+fn seeds(prove: &Prove, binary: &Path, started: Instant) -> anyhow::Result<Table> {
     let logs = tools::root().join("target/prove");
     std::fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
-    let started = Instant::now();
     let seeds = Seeds::new(prove, started);
     let table = Mutex::new(Table::default());
+    let began = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..prove.jobs() {
             scope.spawn(|| {
@@ -85,17 +102,15 @@ fn seeds(prove: &Prove, binary: &Path) -> anyhow::Result<()> {
                     let report = one(binary, &logs, seed);
                     let mut table = table.lock().expect("no worker panicked");
                     table.add(seed, report);
-                    table.progress(started.elapsed());
+                    table.progress(began.elapsed());
                 }
             });
         }
     });
     let table = table.into_inner().expect("no worker panicked");
-    println!("{}", table.render(started.elapsed()));
-    if table.failed() {
-        bail!("seeds failed; each is repeated by the command printed with it");
-    }
-    Ok(())
+    println!("{}", table.render(began.elapsed()));
+    table.verdict()?;
+    Ok(table)
 }
 
 /// Which seed is next, if there is time for one.
@@ -125,10 +140,10 @@ impl Seeds {
 /// Builds the simulation and finds it. One build for everything: the known bugs are in it, and off unless a run turns
 /// one on.
 fn build() -> anyhow::Result<PathBuf> {
-    let args = ["build", "--quiet", "--package", "raft-tests", "--bin", "prove"];
+    let args = ["build", "--quiet", "--package", "raft-tests", "--bin", "prove", "--profile", PROFILE];
     tools::run(tools::cargo(&args).args(["--features", "raft-tests/positive-controls"]))?;
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(tools::root()).no_deps().exec()?;
-    Ok(metadata.target_directory.into_std_path_buf().join("debug/prove"))
+    Ok(metadata.target_directory.into_std_path_buf().join(PROFILE).join("prove"))
 }
 
 /// Runs a seed. One that failed runs again with its event log on.
@@ -141,7 +156,9 @@ fn one(binary: &Path, logs: &Path, seed: u64) -> Result<Value, String> {
         eprintln!("\nseed {seed} failed; its events: {}", log.display());
         eprintln!("  again: cargo xtask prove --seed {seed}");
         match &report {
-            Ok(report) => seed::violations(report).iter().for_each(|text| eprintln!("  {text}")),
+            Ok(report) => {
+                seed::violations(report).iter().take(SHOWN).for_each(|text| eprintln!("  {}", short(text)));
+            }
             Err(why) => eprintln!("  {why}"),
         }
         if seed::trace(&again) != seed::trace(&report) {
@@ -149,4 +166,9 @@ fn one(binary: &Path, logs: &Path, seed: u64) -> Result<Value, String> {
         }
     }
     report
+}
+
+/// The beginning of a violation, on one line of a table: what was seen in it can be long.
+fn short(text: &str) -> String {
+    text.chars().take(200).collect::<String>().replace(['|', '\n'], "/")
 }
