@@ -23,15 +23,15 @@ const fn judged(control: Control, within: u32, by: &'static [&'static str]) -> J
 
 /// All of them.
 pub const JUDGED: [Judged; Control::ALL.len()] = [
-    judged(Control::ReadWithoutReadIndex, 10, &["stale", "real-time", "linearizability"]),
-    judged(Control::AckBeforeQuorum, 10, &["committed-quorum", "committed-immutable", "leader-completeness"]),
+    judged(Control::ReadWithoutReadIndex, 15, &["stale", "real-time", "linearizability"]),
+    judged(Control::AckBeforeQuorum, 15, &["committed-quorum", "committed-immutable", "leader-completeness"]),
     // A log with a hole in it is refused at the start, and the cluster never becomes whole again.
-    judged(Control::SkippedFsync, 10, &["durable-log", "committed-quorum", "lost", "heal"]),
+    judged(Control::SkippedFsync, 15, &["durable-log", "committed-quorum", "lost", "heal"]),
     judged(Control::IndexApartFromData, 40, &["equal-state", "final-state", "seen-state", "revisions"]),
-    judged(Control::DedupForgottenInCheckpoint, 20, &["equal-state", "final-state", "seen-state"]),
+    judged(Control::DedupForgottenInCheckpoint, 30, &["equal-state", "final-state", "seen-state"]),
     judged(
         Control::RevokeByDeposedLeader,
-        40,
+        60,
         &[
             "lease-shortened",
             "lease-deposed",
@@ -43,12 +43,12 @@ pub const JUDGED: [Judged; Control::ALL.len()] = [
             "stale",
         ],
     ),
-    judged(Control::ReadyWithoutGuard, 40, &["records", "package-bytes"]),
+    judged(Control::ReadyWithoutGuard, 60, &["records", "package-bytes"]),
     judged(Control::TriggerOutsideTxn, 40, &["records", "one-job", "one-request", "lost-run"]),
-    judged(Control::VoteNotDurable, 20, &["monotonic"]),
-    judged(Control::WatchSkipsAtJump, 60, &["reliable", "resumable", "bookmarkable", "watch-complete"]),
+    judged(Control::VoteNotDurable, 20, &["election-safety", "monotonic"]),
+    judged(Control::WatchSkipsAtJump, 100, &["reliable", "resumable", "bookmarkable", "watch-complete"]),
     judged(Control::LeaseTimeWithoutLeader, 40, &["lease-shortened", "lease-bounds"]),
-    judged(Control::PurgeBeforeVerified, 10, &["log-order"]),
+    judged(Control::PurgeBeforeVerified, 15, &["log-order"]),
 ];
 
 /// Turns a known bug on, in a build that has them.

@@ -39,6 +39,8 @@ pub struct ReplicaView {
     pub incarnation: u64,
     /// The term of its vote.
     pub term: u64,
+    /// The term of the vote that its disk has; 0 = none.
+    pub durable_term: u64,
     /// Whom it voted for in that term, if it did.
     pub vote: Option<ReplicaId>,
     /// True if it leads in `term`: it was elected and has not stepped down (not: it believes a metric that does).

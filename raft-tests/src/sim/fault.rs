@@ -199,6 +199,10 @@ impl Kind {
             Self::CrashLeader => Fault::Crash { replica: None, power_cut: chance.one_in(2) },
             Self::FailingSync => Fault::FailingSync { replica: victim },
             Self::FullDisk => Fault::FullDisk { replica: victim, room: chance.within(0, 8 << 10) },
+            // A follower that falls far behind while it hears its leader has to take a checkpoint at work.
+            Self::SlowDisk if chance.one_in(2) => {
+                Fault::SlowDisk { replica: victim, max_ms: chance.within(600, 2500) }
+            }
             Self::SlowDisk => Fault::SlowDisk { replica: victim, max_ms: chance.within(50, 600) },
             Self::SplitHalves => Fault::Split(Split::Halves { turn: victim }),
             Self::SplitSingle => Fault::Split(Split::Single(victim)),

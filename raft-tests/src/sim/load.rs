@@ -121,7 +121,7 @@ fn options(number: usize, domain: bool) -> Options {
             kv_clients: 3,
             kv,
             compact_every: Some(Duration::from_millis(1500)),
-            watchers: 2,
+            watchers: 4,
             lease_clients: 2,
             domain: None,
         },
@@ -149,9 +149,11 @@ impl Host {
     /// Most clients know every replica; some know only one, and see what it shows.
     fn connect(&self) -> Connect {
         let (replicas, chance) = (self.replicas.clone(), self.chance.fork("connect"));
+        // Those of the domain can go anywhere.
+        let may_be_pinned = if self.number == 0 { 8 } else { 3 };
         Arc::new(move |client| {
             let chance = chance.fork(&client.to_string());
-            let pinned = client % CLIENTS_OF_A_HOST <= 4 && chance.one_in(2);
+            let pinned = client % CLIENTS_OF_A_HOST <= may_be_pinned && chance.one_in(2);
             let known = if pinned { vec![chance.pick(&replicas).clone()] } else { replicas.clone() };
             let options = EtcdOptions { call_timeout: CALL_TIMEOUT, ..EtcdOptions::default() };
             let kv = net::client(&known, options, Arc::new(chance)).expect("names of hosts are endpoints");

@@ -249,6 +249,7 @@ impl Seen {
             alive: true,
             incarnation: self.boot,
             term: of.term,
+            durable_term: handle.log().durable_vote().map_or(0, |vote| vote.term),
             vote: self.vote(of),
             is_leader: of.leads,
             leader: of.leader,

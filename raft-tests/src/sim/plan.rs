@@ -74,7 +74,7 @@ impl Plan {
             election: (ms(election_min), ms(election_max)),
             latency: (ms(0), ms(latency_max)),
             disk: (Duration::from_micros(100), ms(disk_max)),
-            checkpoint_bytes: *chance.pick(&[4 << 10, 16 << 10, 64 << 10]),
+            checkpoint_bytes: *chance.pick(&[2 << 10, 4 << 10, 16 << 10]),
             segment_bytes: *chance.pick(&[8 << 10, 32 << 10]),
             tick: ms(2),
         };
@@ -117,7 +117,7 @@ fn faults(chance: &Chance, replicas: usize, safety: Duration) -> Vec<Planned> {
 fn length(chance: &Chance, kind: Kind) -> Duration {
     match kind {
         Kind::CrashLong | Kind::PowerCutLong => chance.millis(4_000, 10_000),
-        Kind::Hold | Kind::SlowDisk => chance.millis(100, 2_000),
+        Kind::Hold => chance.millis(100, 2_000),
         _ if chance.one_in(3) => chance.millis(3_000, 8_000),
         _ => chance.millis(200, 2_500),
     }

@@ -332,6 +332,11 @@ impl Wal {
         self.writer.lock().durable().purged
     }
 
+    /// The vote as it is found after a power cut now.
+    pub fn durable_vote(&self) -> Option<Vote> {
+        self.writer.lock().durable().vote
+    }
+
     /// Bytes of the entries after `index` (of all when that one is not in the log): the checkpoint trigger.
     pub fn bytes_after(&self, index: u64) -> u64 {
         self.index.read().bytes_after(index)

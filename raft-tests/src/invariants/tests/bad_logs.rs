@@ -26,6 +26,14 @@ fn a_vote_forgotten_at_a_restart() {
 }
 
 #[test]
+fn a_leader_by_a_vote_that_is_not_on_its_disk() {
+    let mut rig = Rig::with_entries(1);
+    rig.elect(2, 2, &[2, 3]);
+    rig.r(2).durable_term = 1;
+    rig.breaks(&["election-safety"]);
+}
+
+#[test]
 fn two_entries_of_one_index_and_term() {
     let mut rig = Rig::with_entries(1);
     rig.append(1, entry(2, 1)).step();

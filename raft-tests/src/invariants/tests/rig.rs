@@ -58,6 +58,7 @@ impl Rig {
             let replica = self.r(*voter);
             (replica.term, replica.vote, replica.is_leader) = (term, Some(id), false);
             replica.leader = Some(id);
+            replica.durable_term = term;
         }
         self.r(id).is_leader = true;
         self
