@@ -24,7 +24,16 @@ pub fn witness(replay: &Replay, history: &History, matching: &Matching) -> Vec<F
     for (at, operation) in history.operations.iter().enumerate() {
         answers(replay, operation, matching.executed(at), &mut findings);
     }
-    let mut sweep = Sweep { replay, history, matching, findings, seen: 1, compacted: 0, log: None };
+    let mut sweep = Sweep {
+        replay,
+        history,
+        matching,
+        findings,
+        seen: 1,
+        seen_at: Duration::ZERO,
+        compacted: 0,
+        log: None,
+    };
     sweep.run();
     sweep.findings.into_vec()
 }
@@ -113,6 +122,8 @@ struct Sweep<'a> {
     findings: Findings,
     /// The highest revision seen by a call that returned, or by a watch.
     seen: Revision,
+    /// When it was seen first.
+    seen_at: Duration,
     /// The highest acknowledged compaction.
     compacted: Revision,
     /// The last command in the log of a call that returned.
@@ -134,12 +145,18 @@ impl Sweep<'_> {
             }
         }
         moments.sort_by_key(|(at, order, _)| (*at, *order));
-        for (_, _, moment) in moments {
+        for (now, _, moment) in moments {
             match moment {
                 Moment::Called(at) => self.called(at),
                 Moment::Returned(at) => self.returned(at),
-                Moment::Shown(revision) => self.seen = self.seen.max(revision),
+                Moment::Shown(revision) => self.saw(revision, now),
             }
+        }
+    }
+
+    fn saw(&mut self, revision: Revision, now: Duration) {
+        if revision > self.seen {
+            (self.seen, self.seen_at) = (revision, now);
         }
     }
 
@@ -170,8 +187,8 @@ impl Sweep<'_> {
         let Some(revision) = operation.revision().or(of_log) else { return };
         if revision < self.seen || (wrote && revision == self.seen) {
             let text = format!(
-                "{} called {:?} after revision {} was seen and got revision {revision}",
-                operation.client, operation.input, self.seen
+                "{} got revision {revision} at {:?}, after revision {} was seen at {:?}: {:?}",
+                operation.client, operation.call, self.seen, self.seen_at, operation.input
             );
             self.findings.add_as("stale", operation.ret, text);
         }
@@ -211,7 +228,7 @@ impl Sweep<'_> {
     fn returned(&mut self, at: usize) {
         let operation = &self.history.operations[at];
         if let Some(revision) = operation.revision() {
-            self.seen = self.seen.max(revision);
+            self.saw(revision, operation.ret.unwrap_or_default());
         }
         match (&operation.input, &operation.outcome) {
             (Input::Compact(revision), Outcome::Ok { .. }) => self.compacted = self.compacted.max(*revision),

@@ -37,17 +37,30 @@ pub struct WatchId(usize);
 
 /// The time since a fixed start by `tokio`'s clock, which a simulation or a paused runtime drives.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock(tokio::time::Instant);
+pub struct Clock {
+    start: tokio::time::Instant,
+    grain: At,
+}
 
 impl Clock {
     /// A clock that starts now.
     pub fn start() -> Self {
-        Self(tokio::time::Instant::now())
+        Self::with_grain(At::ZERO)
+    }
+
+    /// The same where the clocks of two clients may differ by up to `grain`, as within a step of a simulation.
+    pub fn with_grain(grain: At) -> Self {
+        Self { start: tokio::time::Instant::now(), grain }
     }
 
     /// The time since then.
     pub fn now(&self) -> At {
-        self.0.elapsed()
+        self.start.elapsed()
+    }
+
+    /// The time to note for a call that begins: what returned before it, by whichever clock, did so before it.
+    pub fn called(&self) -> At {
+        self.now().saturating_sub(self.grain)
     }
 }
 

@@ -34,7 +34,7 @@ impl RecordingKv {
         call: impl Future<Output = Result<T, KvError>>,
         answer: impl FnOnce(&T) -> (Option<Revision>, Reply),
     ) -> Result<T, KvError> {
-        let pending = self.recorder.call(self.client, self.clock.now(), input);
+        let pending = self.recorder.call(self.client, self.clock.called(), input);
         let result = call.await;
         let outcome = match &result {
             Ok(value) => {
@@ -119,7 +119,7 @@ impl Kv for RecordingKv {
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<Watcher, KvError> {
-        let id = self.recorder.watch(self.client, self.clock.now(), request.clone());
+        let id = self.recorder.watch(self.client, self.clock.called(), request.clone());
         let watcher = match self.inner.watch(request).await {
             Ok(watcher) => watcher,
             Err(error) => {

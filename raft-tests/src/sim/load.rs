@@ -48,6 +48,8 @@ struct Host {
     number: usize,
     seed: u64,
     replicas: Vec<String>,
+    /// The step of the simulation: within one, hosts run in an order that their clocks do not tell.
+    tick: Duration,
     options: Options,
     chance: Chance,
     recorder: Recorder,
@@ -68,6 +70,7 @@ impl Load {
                 number,
                 seed: chance.below(u64::MAX),
                 replicas: plan.setting.names.clone(),
+                tick: plan.setting.tick,
                 options: options(number, plan.domain),
                 chance,
                 recorder: load.recorder.clone(),
@@ -131,7 +134,7 @@ fn options(number: usize, domain: bool) -> Options {
 
 impl Host {
     async fn run(self) {
-        let clock = Clock::start();
+        let clock = Clock::with_grain(self.tick);
         let stages = self.stages.clone();
         let env = Env::new(self.connect(), self.recorder.clone(), clock, stages, self.seed);
         self.shared.tally.borrow_mut().push(env.tally.clone());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use openraft::raft::AppendEntriesRequest;
 use parking_lot::RwLock;
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -230,19 +230,24 @@ pub(crate) async fn announce(desk: &LeaderDesk, id: u64, member: Member) -> Opti
 }
 
 /// A leader sends its checkpoint.
-async fn take_checkpoint(mut stream: Stream, running: Arc<Running>) -> io::Result<()> {
-    let done = match receive_and_install(&mut stream, &running).await {
+async fn take_checkpoint(stream: Stream, running: Arc<Running>) -> io::Result<()> {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let installed = receive_and_install(&mut reader, &running);
+    let done = match transfer::saying(&mut writer, &Done::Working, installed).await {
         Ok(vote) => Done::Installed(vote),
         Err(error) => {
             tracing::warn!(%error, "a leader's checkpoint could not be taken");
             Done::Failed(error.to_string())
         }
     };
-    frame::write(&mut stream, &Outgoing::new(&done, vec![])?).await?;
-    stream.flush().await
+    frame::write(&mut writer, &Outgoing::new(&done, vec![])?).await?;
+    writer.flush().await
 }
 
-async fn receive_and_install(stream: &mut Stream, running: &Running) -> io::Result<crate::types::Vote> {
+async fn receive_and_install<R>(stream: &mut R, running: &Running) -> io::Result<crate::types::Vote>
+where
+    R: AsyncRead + Unpin,
+{
     let no_vote = || io::Error::new(io::ErrorKind::InvalidData, "a leader's checkpoint without a vote");
     let start = transfer::read_start(stream).await?.ok_or_else(no_vote)?;
     let vote = start.vote.ok_or_else(no_vote)?;
@@ -265,7 +270,8 @@ async fn receive_and_install(stream: &mut Stream, running: &Running) -> io::Resu
 async fn give_checkpoint(mut stream: Stream, running: Arc<Running>) -> io::Result<()> {
     let Some(frame) = frame::read(&mut stream).await? else { return Ok(()) };
     let at_least = frame.head::<u64>()?;
-    match newest_at_least(&running, at_least).await {
+    let newest = newest_at_least(&running, at_least);
+    match transfer::saying(&mut stream, &Part::Working, newest).await {
         Some(data) => transfer::write(&mut stream, &*running.checkpoints.workers, None, data).await,
         None => {
             frame::write(&mut stream, &Outgoing::new(&Part::None, vec![])?).await?;

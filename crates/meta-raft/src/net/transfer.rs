@@ -5,10 +5,12 @@
 //!  Start{vote?, position, extra}         -->    generation under a temporary name
 //!  Records (tail: records)  ...          -->    written as they come
 //!  End{records, checksum}                -->    checked, before the generation counts; reopened, decoded
+//!                                        <--    Working, once a second all the while
 //!                                        <--    Installed{vote} or Failed
 //! ```
 //!
-//! A broken or wrong stream leaves nothing behind. A leader sends with its vote and openraft decides about the
+//! A receiver that lost its power says nothing, and nothing says so: a sender that hears nothing for a while gives up
+//! and begins again, or the receiver would stay behind for as long as a transfer may take. A broken or wrong stream leaves nothing behind. A leader sends with its vote and openraft decides about the
 //! installation; a replica that has no state to start from asks for a checkpoint and takes it before openraft runs.
 
 use std::io;
@@ -34,6 +36,10 @@ use crate::workers::{Workers, blocking};
 const BLOCK_BYTES: usize = 256 * 1024;
 /// A sender that says nothing for this long is gone.
 const IDLE: Duration = Duration::from_secs(30);
+/// Who works for the other one says so this often,
+const SAY_EVERY: Duration = Duration::from_secs(1);
+/// and is gone if it says nothing for this long.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// What the sender says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,6 +57,8 @@ pub(crate) enum Part {
     },
     /// Instead of a start: there is no checkpoint to give.
     None,
+    /// Before the start: it is being written.
+    Working,
 }
 
 /// What comes.
@@ -76,6 +84,32 @@ pub(crate) enum Done {
     Installed(Vote),
     /// It could not be taken.
     Failed(String),
+    /// Not yet.
+    Working,
+}
+
+/// Waits for `work`, and tells whoever waits on the other side that it goes on. Nobody there any more is no reason to
+/// stop in the middle.
+pub(crate) async fn saying<T, W, M>(to: &mut W, working: &M, work: impl Future<Output = T>) -> T
+where
+    W: AsyncWrite + Unpin,
+    M: Serialize,
+{
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = tokio::time::sleep(SAY_EVERY) => {}
+        }
+        let said = async {
+            frame::write(to, &Outgoing::new(working, vec![])?).await?;
+            to.flush().await
+        };
+        if !matches!(tokio::time::timeout(SAY_EVERY, said).await, Ok(Ok(()))) {
+            return work.await;
+        }
+    }
 }
 
 /// Sends a checkpoint to member `to`; its vote afterwards.
@@ -88,11 +122,28 @@ pub(crate) async fn send(
     snapshot: SnapshotOf<TypeConfig, CheckpointData>,
 ) -> io::Result<Vote> {
     let hello = peers.me.hello(Purpose::Checkpoint, to);
-    let mut stream = link::open(peers.net.as_ref(), &hello, addr, peers.connect_timeout).await?;
-    write(&mut stream, workers, Some(vote), snapshot.snapshot).await?;
-    match frame::read(&mut stream).await?.ok_or(io::ErrorKind::UnexpectedEof)?.head::<Done>()? {
-        Done::Installed(vote) => Ok(vote),
-        Done::Failed(why) => Err(io::Error::other(why)),
+    let stream = link::open(peers.net.as_ref(), &hello, addr, peers.connect_timeout).await?;
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let answered = answer(&mut reader);
+    let written = write(&mut writer, workers, Some(vote), snapshot.snapshot);
+    tokio::pin!(answered, written);
+    tokio::select! {
+        done = &mut answered => return done,
+        written = &mut written => written?,
+    }
+    answered.await
+}
+
+/// The receiver's last word. An error if it falls silent before.
+async fn answer<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Vote> {
+    loop {
+        let frame = tokio::time::timeout(SILENCE, frame::read(from)).await;
+        let frame = frame.map_err(|_| io::ErrorKind::TimedOut)??.ok_or(io::ErrorKind::UnexpectedEof)?;
+        match frame.head::<Done>()? {
+            Done::Installed(vote) => return Ok(vote),
+            Done::Failed(why) => return Err(io::Error::other(why)),
+            Done::Working => {}
+        }
     }
 }
 
@@ -158,10 +209,15 @@ impl Blocks {
 
 /// Reads the start of a transfer; `None` if the peer has nothing to give.
 pub(crate) async fn read_start<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<Start>> {
-    match frame::read(from).await?.ok_or(io::ErrorKind::UnexpectedEof)?.head::<Part>()? {
-        Part::Start(start) => Ok(Some(start)),
-        Part::None => Ok(None),
-        other => Err(invalid(format!("a transfer that begins with {other:?}"))),
+    loop {
+        let frame = tokio::time::timeout(SILENCE, frame::read(from)).await;
+        let frame = frame.map_err(|_| io::ErrorKind::TimedOut)??.ok_or(io::ErrorKind::UnexpectedEof)?;
+        match frame.head::<Part>()? {
+            Part::Start(start) => return Ok(Some(start)),
+            Part::None => return Ok(None),
+            Part::Working => {}
+            other => return Err(invalid(format!("a transfer that begins with {other:?}"))),
+        }
     }
 }
 
@@ -216,4 +272,52 @@ fn take_record(block: &mut Bytes) -> io::Result<(Bytes, Bytes)> {
 
 fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vote() -> Vote {
+        Vote::new(7, 1)
+    }
+
+    async fn reply<W: AsyncWrite + Unpin>(to: &mut W, done: &Done) {
+        frame::write(to, &Outgoing::new(done, vec![]).unwrap()).await.unwrap();
+        to.flush().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receiver_that_fell_silent_is_given_up() {
+        let (mut ours, mut theirs) = tokio::io::duplex(1024);
+        reply(&mut theirs, &Done::Working).await;
+        let started = tokio::time::Instant::now();
+        assert_eq!(answer(&mut ours).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(started.elapsed(), SILENCE);
+        let error = read_start(&mut ours).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "nor is a giver waited for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receiver_that_works_for_long_is_waited_for() {
+        let (mut ours, mut theirs) = tokio::io::duplex(1024);
+        let receiver = async {
+            let work = tokio::time::sleep(SILENCE * 10);
+            saying(&mut theirs, &Done::Working, work).await;
+            reply(&mut theirs, &Done::Installed(vote())).await;
+        };
+        let (answered, ()) = tokio::join!(answer(&mut ours), receiver);
+        assert_eq!(answered.unwrap(), vote());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_goes_on_when_nobody_listens() {
+        for closed in [true, false] {
+            let (ours, mut theirs) = tokio::io::duplex(16);
+            let ours = (!closed).then_some(ours);
+            let work = tokio::time::sleep(SILENCE * 10);
+            tokio::time::timeout(SILENCE * 11, saying(&mut theirs, &Done::Working, work)).await.unwrap();
+            drop(ours);
+        }
+    }
 }

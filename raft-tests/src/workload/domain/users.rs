@@ -117,7 +117,7 @@ impl RunUser {
 
     /// One request; a dispatcher that dies meanwhile leaves its user without an answer.
     async fn ask_one(&mut self, door: &DispatcherDoor, trigger: &TriggerId, ask: Ask) {
-        let call = self.client.env.clock.now();
+        let call = self.client.env.clock.called();
         let input = match &ask {
             Ask::Post(post) => RunInput::Post { fingerprint: post.fingerprint.clone() },
             Ask::Get => RunInput::Get,
