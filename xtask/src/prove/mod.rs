@@ -55,7 +55,7 @@ impl Prove {
     fn range(&self) -> std::ops::Range<u64> {
         match self.seed {
             Some(seed) => seed..seed.saturating_add(self.seeds.unwrap_or(1)),
-            None => 1..1 + self.seeds.unwrap_or(CHECKED),
+            None => 1..self.seeds.unwrap_or(CHECKED).saturating_add(1),
         }
     }
 

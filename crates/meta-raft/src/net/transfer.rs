@@ -10,7 +10,9 @@
 //! ```
 //!
 //! A receiver that lost its power says nothing, and nothing says so: a sender that hears nothing for a while gives up
-//! and begins again, or the receiver would stay behind for as long as a transfer may take. A broken or wrong stream leaves nothing behind. A leader sends with its vote and openraft decides about the
+//! and begins again, or the receiver would stay behind for as long as a transfer may take.
+//!
+//! A broken or wrong stream leaves nothing behind. A leader sends with its vote and openraft decides about the
 //! installation; a replica that has no state to start from asks for a checkpoint and takes it before openraft runs.
 
 use std::io;

@@ -115,7 +115,8 @@ fn may_hold(
 }
 
 /// N2: no new use starts on this node but those of pinned jobs; `uses` still run. Only what can be started from
-/// drains: a copy that is being fetched (for a pinned job), failed, or is damaged stays what it is. Scope: [`crate::Scope::package`].
+/// drains: a copy that is being fetched (for a pinned job), failed, or is damaged stays what it is.
+/// Scope: [`crate::Scope::package`].
 pub fn draining(view: &View, report: &CopyReport, uses: u64) -> Result<Plan<()>, Refusal> {
     let (steps, row) = begin(view, report)?;
     let (unit_key, unit) = unit_of_op(view, &report.unit, &report.op)?;
