@@ -1,0 +1,59 @@
+//! `metactl icp`: code packages.
+
+mod create;
+mod list;
+mod remove;
+mod status;
+
+use clap::Subcommand;
+use records::{UnitId, keys::encode_segment};
+
+pub use self::create::file_part;
+use self::{create::Create, remove::Remove};
+use crate::{cli::Globals, exit::Done};
+
+const EXAMPLES: &str = "Examples:
+  metactl icp create lib:1.0 target/lib.jar deps/      a directory is taken with its tree
+  metactl icp create lib:1.1 lib.jar --nodes majority --timeout 2m
+  metactl icp status lib:1.0
+  metactl icp remove lib:1.0                           safe: waits in the background for running uses
+  metactl icp remove lib:1.0 --force                   at once, under running code";
+
+/// Code packages: named, versioned, deployed to nodes.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Icp {
+    /// Makes a package of files and deploys it.
+    Create(Create),
+    /// Lists the packages.
+    List,
+    /// One package, on each node.
+    Status {
+        /// The package.
+        #[arg(value_name = "NAME:VERSION")]
+        unit: UnitId,
+    },
+    /// Removes a package; prints who still holds it.
+    Remove(Remove),
+}
+
+impl Icp {
+    /// Runs it.
+    pub async fn run(self, globals: &Globals) -> Done {
+        match self {
+            Self::Create(create) => create.run(globals).await,
+            Self::List => list::list(globals).await,
+            Self::Status { unit } => status::status(globals, &unit).await,
+            Self::Remove(remove) => remove.run(globals).await,
+        }
+    }
+}
+
+fn path_of(unit: &UnitId) -> String {
+    format!("/icp/{}/{}", encode_segment(&unit.name), encode_segment(&unit.version))
+}
+
+/// The word that a state has in JSON.
+fn word(state: &impl serde::Serialize) -> String {
+    serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
