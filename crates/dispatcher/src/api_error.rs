@@ -78,7 +78,8 @@ pub fn outcome_unknown(error: &KvError, ask: &str) -> RestError {
     }
 }
 
-fn retry_later(error: RestError) -> RestError {
+/// With a `Retry-After`.
+pub fn retry_later(error: RestError) -> RestError {
     error.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 

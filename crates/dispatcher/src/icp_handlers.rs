@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 
 use crate::api_error::{self, ApiError};
 use crate::front::{Freshness, Front};
+use crate::icp_upload;
 use crate::jar_handlers::of_failure;
 use crate::request::query_of;
 
 /// Parameters that are passed on to the coordinator.
-const CREATE_PARAMETERS: &[&str] = &["nodes", "timeout_ms"];
+const CREATE_PARAMETERS: &[&str] = &["nodes", "timeout_ms", "request"];
 
 /// `PUT /icp/:name/:version`: the body goes on to the coordinator as it comes.
 pub async fn create(
@@ -38,23 +39,24 @@ pub async fn create(
         passed.push_str(&format!("&{parameter}={}", encode_segment(value)));
     }
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if content_type.is_some_and(|text| text.starts_with("application/json")) {
+        return icp_upload::begin(&front, &unit, &passed, request).await;
+    }
     let Some(content_type) =
         content_type.filter(|text| text.starts_with("multipart/form-data")).map(str::to_owned)
     else {
-        let text = "send the files as multipart/form-data; a part's file name is its path in the package";
+        let text = "send the files as multipart/form-data, a part's file name being its path in the package, or \
+                    their list as application/json";
         return Err(RestError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into());
     };
     let address = reachable_server(&front).await?;
     let sent = front.nodes.put_body(&address, &unit, &passed, &content_type, request.into_body()).await;
-    let answer = sent.map_err(|error| {
-        let ask = format!("{error}; it may go on: ask GET /icp/{}/{}", unit.name, unit.version);
-        RestError::new(StatusCode::BAD_GATEWAY, ask)
-    })?;
+    let answer = sent.map_err(|error| icp_upload::unknown(&error, &unit))?;
     Ok(respond::json(answer.status, &answer.body))
 }
 
 /// A live server node that answers: a body can be sent only once.
-async fn reachable_server(front: &Front) -> Result<String, ApiError> {
+pub async fn reachable_server(front: &Front) -> Result<String, ApiError> {
     let mut last = api_error::no_server_node();
     for (_, node) in front.live_servers().await? {
         let Some(address) = node.value.node_address else { continue };
@@ -72,7 +74,8 @@ async fn reachable_server(front: &Front) -> Result<String, ApiError> {
     Err(last.into())
 }
 
-fn unknown_parameter(name: &str, known: &[&str]) -> RestError {
+/// 400, with the nearest name.
+pub fn unknown_parameter(name: &str, known: &[&str]) -> RestError {
     let nearest = flink_rest::run_request::nearest(name, known);
     let text = format!("unknown query parameter \"{name}\"; did you mean \"{nearest}\"?");
     RestError::new(StatusCode::BAD_REQUEST, text)

@@ -1,6 +1,6 @@
 //! A client of the node API: a package goes to the node that becomes its deploy coordinator, output comes back.
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use flink_rest::RestError;
 use futures_util::TryStreamExt;
 use http::{HeaderName, StatusCode, header};
@@ -104,6 +104,20 @@ impl NodeClient {
         let url = format!("{}?{query}", package_url(address, unit));
         let body = reqwest::Body::wrap_stream(body.into_data_stream());
         let request = self.http.put(url).header(header::CONTENT_TYPE, content_type).body(body);
+        answer(address, request.timeout(DEPLOY_DEADLINE * 2)).await
+    }
+
+    /// Sends a small JSON body.
+    pub async fn post_json(&self, address: &str, path: &str, body: Bytes) -> Result<NodeAnswer, NodeError> {
+        let request = self.http.post(format!("http://{address}{path}")).body(body);
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        answer(address, request.timeout(DEPLOY_DEADLINE)).await
+    }
+
+    /// Passes the bytes of one file on.
+    pub async fn put_stream(&self, address: &str, path: &str, body: Body) -> Result<NodeAnswer, NodeError> {
+        let body = reqwest::Body::wrap_stream(body.into_data_stream());
+        let request = self.http.put(format!("http://{address}{path}")).body(body);
         answer(address, request.timeout(DEPLOY_DEADLINE * 2)).await
     }
 

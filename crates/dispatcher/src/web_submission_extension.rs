@@ -14,7 +14,7 @@ use tower::util::BoxCloneSyncService;
 
 use crate::front::Front;
 use crate::{
-    cluster_handlers, delete_jar_run_async_handler, icp_handlers, jar_handlers, jar_run_handler,
+    cluster_handlers, delete_jar_run_async_handler, icp_handlers, icp_upload, jar_handlers, jar_run_handler,
     job_handlers, list_jar_run_async_handler, log_handlers, request, status_jar_run_async_handler,
     submit_jar_run_async_handler,
 };
@@ -70,6 +70,8 @@ fn own_routes() -> Router<Front> {
     Router::new()
         .route("/icp", get(icp_handlers::list))
         .route("/icp/{name}", get(icp_handlers::versions))
+        .route("/icp/{name}/{version}/upload", get(icp_upload::missing))
+        .route("/icp/{name}/{version}/files/{digest}", put(icp_upload::put_file))
         .route(
             "/icp/{name}/{version}",
             put(icp_handlers::create).get(icp_handlers::status).delete(icp_handlers::remove),

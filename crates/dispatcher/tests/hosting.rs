@@ -13,9 +13,15 @@ use support::{Cluster, PATIENCE, hello_jar};
 /// One dispatcher that hosts JobMasters, in a directory of its own.
 async fn hosting() -> (Cluster, tempfile::TempDir) {
     let mut cluster = Cluster::start(0).await;
+    let directory = host(&mut cluster, "d1").await;
+    (cluster, directory)
+}
+
+/// Adds such a dispatcher.
+async fn host(cluster: &mut Cluster, name: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let options = DispatcherOptions {
-        node_name: "d1".into(),
+        node_name: name.into(),
         listen_rest: ([127, 0, 0, 1], 0).into(),
         web_tmpdir: directory.path().join("spool"),
         slots: 2,
@@ -33,7 +39,7 @@ async fn hosting() -> (Cluster, tempfile::TempDir) {
     let mut session = dispatcher.session.clone();
     tokio::time::timeout(PATIENCE, session.wait_for(Option::is_some)).await.unwrap().unwrap();
     cluster.dispatchers.push(dispatcher);
-    (cluster, directory)
+    directory
 }
 
 #[tokio::test]
@@ -149,5 +155,70 @@ async fn a_private_package_goes_when_its_job_is_over() {
         json!([]),
         "the pin went with the job"
     );
+    cluster.stop().await;
+}
+
+/// The list through one dispatcher, the files through the other, whichever node coordinates.
+#[tokio::test]
+async fn a_package_is_listed_first_and_its_files_go_through_any_dispatcher() {
+    let (mut cluster, one) = hosting().await;
+    let two = host(&mut cluster, "d2").await;
+    let files = [("lib/a.jar", &b"first"[..]), ("b.jar", b"second")];
+    let digest = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
+    let listed: Vec<_> = files
+        .iter()
+        .map(|(path, bytes)| json!({ "path": path, "size": bytes.len(), "blake3": digest(bytes) }))
+        .collect();
+    let list = json!({ "files": listed }).to_string();
+    let as_json = [("content-type", "application/json")];
+    let put = async |dispatcher: usize, query: &str, body: &str| {
+        let path = format!("/icp/app/1.0.0?{query}");
+        cluster.send(dispatcher, "PUT", &path, &as_json, body.as_bytes().to_vec()).await
+    };
+    assert_eq!(put(0, "", "[").await.status, 400);
+    assert_eq!(
+        put(0, "reqest=x", &list).await.error(),
+        "unknown query parameter \"reqest\"; did you mean \"request\"?"
+    );
+    let begun = put(0, "request=r1", &list).await;
+    assert_eq!((begun.status, begun.json["missing"].as_array().unwrap().len()), (202, 2), "{}", begun.text);
+    let op = begun.json["op"].as_str().unwrap().to_owned();
+    for at in 0..2 {
+        let upload = format!("/icp/app/1.0.0/upload?op={op}");
+        assert_eq!(cluster.get(at, &upload).await.json["missing"], begun.json["missing"]);
+        assert_eq!(cluster.get(at, "/icp/app/1.0.0/upload?op=other").await.status, 404);
+        assert_eq!(cluster.get(at, "/icp/app/1.0.0/upload").await.status, 400);
+        let again = put(at, "request=r1", &list).await;
+        assert_eq!((again.status, again.json["op"].as_str()), (202, Some(&*op)), "{}", again.text);
+    }
+    for (at, (_, bytes)) in files.iter().enumerate() {
+        let path = format!("/icp/app/1.0.0/files/{}?op={op}", digest(bytes));
+        let wrong = cluster.send(at, "PUT", &path, &[], b"other".to_vec()).await;
+        assert_eq!(wrong.status, if bytes.len() == 5 { 422 } else { 200 }, "{}", wrong.text);
+        let offset = if bytes.len() == 5 { 0 } else { 5 };
+        let past = cluster.send(at, "PUT", &format!("{path}&offset=3"), &[], b"x".to_vec()).await;
+        assert_eq!((past.status, past.json["reason"].as_str()), (409, Some("OFFSET")), "{}", past.text);
+        if offset == 0 {
+            let sent = cluster.send(at, "PUT", &path, &[], bytes.to_vec()).await;
+            assert_eq!((sent.status, &sent.json["received"]), (200, &json!(bytes.len())), "{}", sent.text);
+        } else {
+            // Five wrong bytes are there, and one more makes the file whole, and wrong: from the start again.
+            let last = cluster.send(at, "PUT", &format!("{path}&offset=5"), &[], b"x".to_vec()).await;
+            assert_eq!(last.status, 422, "{}", last.text);
+            assert_eq!(cluster.send(at, "PUT", &path, &[], bytes.to_vec()).await.status, 200);
+        }
+    }
+    cluster
+        .until(|| async { (cluster.get(1, "/icp/app/1.0.0").await.json["status"] == "READY").then_some(()) })
+        .await;
+    for directory in [&one, &two] {
+        for (path, bytes) in files {
+            assert_eq!(std::fs::read(directory.path().join("work/icp/app/1.0.0").join(path)).unwrap(), bytes);
+        }
+    }
+    let over = cluster.get(0, &format!("/icp/app/1.0.0/upload?op={op}")).await;
+    assert_eq!(over.status, 409);
+    assert!(over.error().contains("READY"), "{}", over.text);
+    assert_eq!(put(1, "request=r1", &list).await.json["status"], "READY");
     cluster.stop().await;
 }

@@ -178,6 +178,25 @@ async fn fetch_file(
     Err(FetchError::NoSource { path: file.path.clone(), tried: tried.join("; ") })
 }
 
+/// Brings the whole file into `part` from the first source that gives it, going on where an earlier try ended. The
+/// bytes are not verified yet. False if no source has it.
+pub async fn download_part(
+    client: &Client,
+    sources: &[String],
+    file: &FileEntry,
+    part: &Path,
+) -> Result<bool, StoreError> {
+    for source in sources {
+        let had = tokio::fs::metadata(part).await.map_or(0, |m| m.len());
+        let peer = Peer::new(client.clone(), source);
+        match download(&peer, file, part, had.min(file.size)).await? {
+            Ok(()) => return Ok(true),
+            Err(error) => tracing::info!(%error, path = file.path, "not fetched from a peer"),
+        }
+    }
+    Ok(false)
+}
+
 /// Appends what is missing of a part. The outer error is this node's, the inner the peer's.
 async fn download(
     peer: &Peer,

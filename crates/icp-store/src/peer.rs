@@ -17,6 +17,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a peer may take for a small answer, or between two pieces of a large one.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a peer may take to say which files it has: a create waits for it.
+const HAVE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Why a peer gave nothing.
 #[derive(Debug, Error)]
 pub enum PeerError {
@@ -136,6 +139,16 @@ impl Peer {
             return Err(PeerError::Nonsense { peer: self.address.clone(), why });
         }
         Ok(response)
+    }
+
+    /// Which of these files that node has.
+    pub async fn has(&self, digests: &[Digest]) -> Result<Vec<Digest>, PeerError> {
+        let sent = self.client.post(self.url("/blobs/have")).timeout(HAVE_TIMEOUT).json(digests).send().await;
+        let response = self.accept(sent.map_err(|e| self.unreachable(&e))?).await?;
+        response
+            .json()
+            .await
+            .map_err(|e| PeerError::Nonsense { peer: self.address.clone(), why: e.to_string() })
     }
 
     /// Makes that node the deploy coordinator of a package. `query` is the query string of the node API

@@ -33,6 +33,26 @@ pub struct FileWriter {
     size: u64,
 }
 
+/// A part of a file that is being received and may be resumed: its bytes are hashed when it is whole.
+#[derive(Debug)]
+pub struct PartWriter {
+    at: PathBuf,
+    file: File,
+}
+
+impl PartWriter {
+    /// Goes on at the end of the part, if there is one.
+    pub fn open(part: &Path) -> Result<Self, StoreError> {
+        let file = File::options().create(true).append(true).open(part);
+        Ok(Self { at: part.to_owned(), file: file.map_err(fsx::context("open", part))? })
+    }
+
+    /// Appends bytes.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.file.write_all(bytes).map_err(fsx::context("write", &self.at))
+    }
+}
+
 /// A complete, verified, durable tree that is not visible yet.
 #[derive(Debug)]
 pub struct Sealed {

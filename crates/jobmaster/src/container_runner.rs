@@ -18,6 +18,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use crate::claims::Claims;
+use crate::deploy_coordinator::Uploads;
 use crate::engines::process::{find_program, judge, was_created};
 use crate::error::NodeError;
 use crate::gates::{Gates, Turns};
@@ -68,6 +69,7 @@ impl Node {
             store,
             gates: Gates::default(),
             creates: Gates::default(),
+            uploads: Uploads::default(),
             turns: Turns::default(),
             pipes: GuardPipes::default(),
             views,

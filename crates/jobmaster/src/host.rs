@@ -10,6 +10,7 @@ use process_kit::Shutdown;
 use records::{Failure, Plan, Refusal, Scope, View, carry_out};
 use tokio::sync::{Notify, watch};
 
+use crate::deploy_coordinator::Uploads;
 use crate::gates::{Gates, Turns};
 use crate::limits::STORE_RETRY;
 use crate::metrics::NodeMetrics;
@@ -30,6 +31,8 @@ pub struct Host {
     pub gates: Gates,
     /// Creates that are being carried.
     pub creates: Gates,
+    /// Their uploads.
+    pub uploads: Uploads,
     /// Who changes which copy.
     pub turns: Turns,
     /// The pipes to its guards.

@@ -35,6 +35,7 @@ pub mod package_copy;
 pub mod receive;
 pub mod session;
 pub mod take_over;
+pub mod upload_api;
 
 pub use container_runner::Node;
 pub use error::NodeError;

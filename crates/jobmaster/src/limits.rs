@@ -40,3 +40,11 @@ pub const LAST_WRITES: Duration = Duration::from_secs(3);
 pub const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Changes of the records within so long make one view.
 pub const COALESCE: Duration = Duration::from_millis(5);
+/// How long a client may send nothing of an upload that is not whole before the create is undone.
+pub const UPLOAD_ABANDONED: Duration = Duration::from_secs(60);
+/// How long the outcome of a request about a package is kept.
+pub const REQUEST_KEPT: Duration = Duration::from_secs(24 * 3600);
+/// Bytes of a package's list of files as JSON.
+pub const MAX_FILE_LIST_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of a client's name for a request.
+pub const MAX_REQUEST_ID: usize = 128;

@@ -10,7 +10,7 @@ use axum::extract::multipart::Multipart;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use icp_store::Digest;
 use records::packages::Targets;
 use records::record::{Policy, UnitOrigin};
@@ -23,8 +23,11 @@ use tokio_util::io::ReaderStream;
 use crate::deploy_coordinator::{Create, CreateError, create, reason_of};
 use crate::guard::logs;
 use crate::host::{Host, blocking};
-use crate::limits::{CREATE_DEADLINE, CREATE_DEADLINE_MAX, LOG_ANSWER_BYTES};
+use crate::limits::{
+    CREATE_DEADLINE, CREATE_DEADLINE_MAX, LOG_ANSWER_BYTES, MAX_FILE_LIST_BYTES, MAX_REQUEST_ID,
+};
 use crate::receive::ReceiveError;
+use crate::upload_api;
 
 /// Where the end of the stream is, in the answer to a read of output.
 pub const LOG_SIZE: &str = "x-log-size";
@@ -35,7 +38,18 @@ pub const LOG_OFFSET: &str = "x-log-offset";
 pub fn routes(host: Arc<Host>) -> Router {
     Router::new()
         .route("/packages", get(list))
-        .route("/packages/{name}/{version}", put(put_package).layer(DefaultBodyLimit::disable()))
+        .route(
+            "/packages/{name}/{version}",
+            put(put_package)
+                .layer(DefaultBodyLimit::disable())
+                .merge(post(upload_api::begin).layer(DefaultBodyLimit::max(MAX_FILE_LIST_BYTES))),
+        )
+        .route("/packages/{name}/{version}/upload", get(upload_api::missing))
+        .route(
+            "/packages/{name}/{version}/files/{digest}",
+            put(upload_api::put_file).layer(DefaultBodyLimit::disable()),
+        )
+        .route("/blobs/have", post(upload_api::have))
         .route("/packages/{name}/{version}/manifest", get(manifest))
         .route("/blobs/{digest}", get(blob))
         .route("/jobs/{job}/attempts/{attempt}/{stream}", get(output))
@@ -43,7 +57,14 @@ pub fn routes(host: Arc<Host>) -> Router {
 }
 
 /// A failure as its status and one sentence.
-struct Failed(StatusCode, &'static str, String);
+pub struct Failed(StatusCode, &'static str, String);
+
+impl Failed {
+    /// With its status, its code and its sentence.
+    pub fn new(status: StatusCode, code: &'static str, text: impl Into<String>) -> Self {
+        Self(status, code, text.into())
+    }
+}
 
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
@@ -80,11 +101,13 @@ impl From<CreateError> for Failed {
     }
 }
 
-fn bad_request(text: impl Into<String>) -> Failed {
+/// 400.
+pub fn bad_request(text: impl Into<String>) -> Failed {
     Failed(StatusCode::BAD_REQUEST, "BAD_REQUEST", text.into())
 }
 
-fn not_found(text: impl Into<String>) -> Failed {
+/// 404.
+pub fn not_found(text: impl Into<String>) -> Failed {
     Failed(StatusCode::NOT_FOUND, "NOT_FOUND", text.into())
 }
 
@@ -92,17 +115,20 @@ fn disk_failed(error: impl std::fmt::Display) -> Failed {
     Failed(StatusCode::INTERNAL_SERVER_ERROR, "EIO", error.to_string())
 }
 
+/// How a package is to be created.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PutQuery {
+pub struct PutQuery {
     origin: Option<String>,
     copies: Option<u32>,
     nodes: Option<String>,
     timeout_ms: Option<u64>,
+    request: Option<String>,
 }
 
 impl PutQuery {
-    fn create(self, unit: UnitId, declared_bytes: u64) -> Result<Create, Failed> {
+    /// As a wish.
+    pub fn create(self, unit: UnitId, declared_bytes: u64) -> Result<Create, Failed> {
         let origin = match self.origin.as_deref() {
             None | Some("icp") => UnitOrigin::Icp,
             Some("jar") => UnitOrigin::Jar,
@@ -120,8 +146,22 @@ impl PutQuery {
             }
         };
         let timeout = self.timeout_ms.map_or(CREATE_DEADLINE, Duration::from_millis).min(CREATE_DEADLINE_MAX);
-        Ok(Create { unit, origin, targets, policy, timeout, declared_bytes })
+        if let Some(request) = &self.request {
+            check_request(request)?;
+        }
+        Ok(Create { unit, origin, targets, policy, timeout, declared_bytes, request: self.request })
     }
+}
+
+/// A client's name for a request becomes a key of the store.
+fn check_request(request: &str) -> Result<(), Failed> {
+    let fits = (1..=MAX_REQUEST_ID).contains(&request.len());
+    if fits && request.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
+        return Ok(());
+    }
+    Err(bad_request(format!(
+        "request={request:?}: wants 1 to {MAX_REQUEST_ID} letters, digits, dots, dashes or underscores"
+    )))
 }
 
 async fn put_package(

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use icp_store::{DiskState, OnDisk};
 use meta_client::{Stored, TypedKey};
-use records::keys::{CopyKey, PinKey, UnitKey, below};
+use records::keys::{CopyKey, NodeKey, PinKey, UnitKey, below};
 use records::packages::{abort, draining, drains, is_stranded};
 use records::record::{Copy, CopyState, PackageRef, Unit, UnitState};
-use records::{Changes, Class, JobId, Parsed, Refusal, Scope, UnitId, View};
+use records::{Changes, Class, JobId, Parsed, Refusal, Scope, UnitId, View, nodes};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use crate::deploy_coordinator::take_over;
 use crate::host::Host;
 use crate::limits::{FETCH_RETRY, RESCAN_EVERY};
 use crate::package_copy::{EnsureError, drop_copy, ensure, forget, report};
@@ -38,6 +39,8 @@ enum Task {
     /// Give up a create of this node that nobody carries: the answer of its reservation was lost, or the store stayed
     /// away while it was undone. Its epoch, and the request whose outcome is settled with it.
     Abort(PackageRef, u64, Option<String>),
+    /// Go on with a create whose coordinator is lost: the whole package is here.
+    TakeOver(PackageRef),
 }
 
 impl Task {
@@ -48,6 +51,7 @@ impl Task {
             | Self::Drain(package, _)
             | Self::Drop(package)
             | Self::Forget(package)
+            | Self::TakeOver(package)
             | Self::Abort(package, _, _) => package,
         }
     }
@@ -63,6 +67,7 @@ pub struct PackageAgent {
     units: Parsed<UnitKey>,
     copies: Changes<CopyKey>,
     pins: Changes<PinKey>,
+    nodes: Changes<NodeKey>,
     /// Everything is to be looked at, not only what changed.
     all_due: bool,
     /// Packages that a task works on.
@@ -82,6 +87,7 @@ impl PackageAgent {
             units: Parsed::default(),
             copies: Changes::default(),
             pins: Changes::default(),
+            nodes: Changes::default(),
             all_due: true,
             busy: HashSet::new(),
             failures: HashMap::new(),
@@ -179,6 +185,8 @@ impl PackageAgent {
         changed.extend(rows.map(|(key, _)| key.unit));
         let unpinned = self.pins.keys_since(view).into_iter().filter(|(_, is_there)| !is_there);
         changed.extend(unpinned.map(|(key, _)| key.unit));
+        // Creates of a node that is gone may be ours now.
+        self.all_due |= self.nodes.keys_since(view).iter().any(|(_, is_there)| !is_there);
         changed
     }
 
@@ -221,7 +229,11 @@ impl PackageAgent {
         let said = row.as_ref().filter(|row| row.incarnation == me.incarnation).map(|row| row.state);
         Ok(match unit.state {
             UnitState::Creating => {
-                let known = unit.manifest.is_some() && unit.coordinator != *me;
+                let known = unit.manifest.is_some() && !unit.uploading && unit.coordinator != *me;
+                let is_lost = || Ok::<_, Refusal>(!nodes::is_alive(view, &unit.coordinator)?);
+                if known && said == Some(CopyState::Present) && is_lost()? {
+                    return Ok(Some(Task::TakeOver(package)));
+                }
                 (known && target && said.is_none()).then_some(Task::Ensure(package))
             }
             UnitState::Ready => match said {
@@ -260,7 +272,7 @@ fn ours(found: OnDisk) -> Option<(UnitId, String)> {
 }
 
 /// Does one task. False if it is to be tried again after a pause.
-async fn carry(host: &Host, tenure: &Tenure, task: &Task) -> bool {
+async fn carry(host: &Arc<Host>, tenure: &Tenure, task: &Task) -> bool {
     let package = task.package();
     let outcome = match task {
         Task::Ensure(package) => ensure(host, tenure, package, None).await,
@@ -272,6 +284,7 @@ async fn carry(host: &Host, tenure: &Tenure, task: &Task) -> bool {
             host.insist(tenure, &scope, |view| draining(view, &report, uses)).await.map_err(Into::into)
         }
         Task::Drop(package) => drop_copy(host, tenure, package).await,
+        Task::TakeOver(package) => take_over(host, tenure, package).await,
         Task::Forget(package) => forget(host, tenure, package).await,
         Task::Abort(package, epoch, request) => {
             let scope = Scope::package(&package.unit);

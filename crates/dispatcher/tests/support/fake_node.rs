@@ -268,6 +268,7 @@ async fn put_package(
         coordinator: node.me(),
         epoch: 1,
         manifest: None,
+        uploading: false,
         bytes,
         files,
         policy: Policy::Copies(1),

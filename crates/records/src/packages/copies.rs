@@ -96,6 +96,9 @@ fn may_hold(
 ) -> Result<Steps, Refusal> {
     let steps = steps.unchanged(key, unit);
     match unit.state {
+        UnitState::Creating if unit.uploading => {
+            Err(Refusal::not_yet(format!("{} is still being uploaded", report.unit)))
+        }
         UnitState::Creating if unit.targets.contains(&report.me.node) => Ok(steps),
         UnitState::Creating => Err(not_ready(&report.unit, "is being created on other nodes")),
         UnitState::Ready => Ok(steps),

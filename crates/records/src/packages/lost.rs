@@ -69,7 +69,7 @@ pub fn take_over(view: &View, unit: &UnitId, op: &str, me: &NodeRef) -> Result<P
         let writer = NodeRef { node: row.node.clone(), incarnation: copy.incarnation };
         held |= copy.op == op && copy.state == CopyState::Present && nodes::is_alive(view, &writer)?;
     }
-    if found.manifest.is_none() || !held {
+    if found.manifest.is_none() || found.uploading || !held {
         return Err(Refusal::wrong_state(format!("{unit}: no live node holds it, it must be created anew")));
     }
     let mut record = found.value.clone();

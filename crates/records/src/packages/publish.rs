@@ -16,7 +16,8 @@ use crate::view::View;
 /// Copies guarded by T3, so that its txn stays within the limit of compares.
 const MAX_GUARDED_COPIES: usize = 64;
 
-/// Writes down the content, once the coordinator received and hashed it: from now on targets fetch.
+/// Writes down the content, once the coordinator received and hashed it, or says that what was listed at the
+/// reservation is here: from now on targets fetch.
 /// Scope: [`crate::Scope::package`] and the manifest.
 pub fn announce(
     view: &View,
@@ -28,6 +29,11 @@ pub fn announce(
 ) -> Result<Plan<()>, Refusal> {
     let (key, found) = creating(view, unit, op, epoch)?;
     match &found.manifest {
+        Some(known) if known == digest && found.uploading => {
+            let mut record = found.value.clone();
+            record.uploading = false;
+            return Ok(Steps::new().unchanged(&key, &found).put(&key, &record).answer(()));
+        }
         Some(known) if known == digest => return Ok(Plan::already(())),
         Some(_) => return Err(Refusal::fenced(format!("{unit} was announced with other content"))),
         None => {}
@@ -83,7 +89,7 @@ pub fn ready(view: &View, unit: &UnitId, op: &str, epoch: u64) -> Result<Plan<()
         return Ok(Plan::already(()));
     }
     let (key, found) = creating(view, unit, op, epoch)?;
-    if found.manifest.is_none() {
+    if found.manifest.is_none() || found.uploading {
         return Err(Refusal::wrong_state(format!("{unit} has no content yet")));
     }
     let tally = tally(view, unit, &found)?;

@@ -37,6 +37,8 @@ pub struct Reserve {
     pub coordinator: NodeRef,
     /// Digest and files, if they are known by now.
     pub manifest: Option<(String, Manifest)>,
+    /// The files are known, their bytes are still to come: targets wait for [`super::announce`].
+    pub uploading: bool,
     /// Which nodes are to hold it.
     pub targets: Targets,
     /// How many of them must, before it is READY.
@@ -112,6 +114,7 @@ fn new_unit(wish: &Reserve, targets: Vec<String>) -> Unit {
         coordinator: wish.coordinator.clone(),
         epoch: 1,
         manifest: manifest.map(|(digest, _)| digest.clone()),
+        uploading: wish.uploading && manifest.is_some(),
         bytes: manifest.map_or(0, |(_, manifest)| manifest.bytes()),
         files: manifest.map_or(0, |(_, manifest)| manifest.files.len() as u64),
         policy: wish.policy,

@@ -62,6 +62,9 @@ pub struct Unit {
     /// BLAKE3 of the manifest, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<String>,
+    /// True while the manifest is known and its bytes are still to come: targets wait.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uploading: bool,
     /// Bytes of all files.
     #[serde(default)]
     pub bytes: u64,

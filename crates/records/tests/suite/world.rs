@@ -189,6 +189,7 @@ pub fn reserve(id: &str, name: &str, coordinator: &Proc) -> Reserve {
         origin: UnitOrigin::Icp,
         coordinator: coordinator.me.clone(),
         manifest: Some(content(name)),
+        uploading: false,
         targets: Targets::Some(1),
         policy: Policy::All,
         request: None,

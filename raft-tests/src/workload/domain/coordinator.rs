@@ -28,14 +28,25 @@ pub struct Create {
     pub op: String,
     /// Names the content.
     pub content: String,
-    /// True if the content is known only after the reservation.
-    pub announced: bool,
+    /// When the content becomes known.
+    pub content_known: ContentKnown,
     /// Which nodes are to hold it.
     pub targets: Targets,
     /// How many of them must.
     pub policy: Policy,
     /// The client's request.
     pub request: Option<String>,
+}
+
+/// When the content of a package becomes known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentKnown {
+    /// With the reservation, its bytes too.
+    Reserved,
+    /// Its list with the reservation, its bytes later.
+    Listed,
+    /// After the reservation.
+    Received,
 }
 
 /// A manifest of one file and its digest.
@@ -52,7 +63,8 @@ pub async fn create(session: &Session, truth: &Truth, mut chance: Chance, create
         op: create.op.clone(),
         origin: UnitOrigin::Icp,
         coordinator: session.me.clone(),
-        manifest: (!create.announced).then(|| (digest.clone(), content.clone())),
+        manifest: (create.content_known != ContentKnown::Received).then(|| (digest.clone(), content.clone())),
+        uploading: create.content_known == ContentKnown::Listed,
         targets: create.targets.clone(),
         policy: create.policy,
         request: create.request.clone().map(|request| (request, 0)),
@@ -66,7 +78,7 @@ pub async fn create(session: &Session, truth: &Truth, mut chance: Chance, create
     let mine = PackageRef { unit: create.unit.clone(), op: create.op.clone() };
     truth.publish(&session.me.node, &mine, &digest);
     session.may_die(&mut chance, 5).await;
-    if create.announced {
+    if create.content_known != ContentKnown::Reserved {
         let announced = session.carry("package announced", &scope, |view| {
             packages::announce(view, &create.unit, &create.op, 1, &digest, &content)
         });

@@ -197,7 +197,7 @@ impl Node {
         let is_there = view.get(&CopyKey::new(unit, &me.node)).ok().flatten().is_some_and(|row| {
             row.op == found.op && row.state == CopyState::Present && row.incarnation == me.incarnation
         });
-        if !is_target || is_there || found.manifest.is_none() {
+        if !is_target || is_there || found.manifest.is_none() || found.uploading {
             return;
         }
         let package = PackageRef { unit: unit.clone(), op: found.op.clone() };

@@ -9,7 +9,7 @@ use records::packages::{self, Remove, Targets};
 use records::record::{CopyState, NodeRef, PackageRef, Policy, UnitState};
 use records::{Scope, TriggerId, UnitId, View};
 
-use super::coordinator::Create;
+use super::coordinator::{ContentKnown, Create};
 use super::dispatcher::{self, Post};
 use super::process::Session;
 use super::truth::{DispatcherDoor, Truth};
@@ -211,7 +211,8 @@ fn create(client: &mut Client, truth: &Truth, unit: UnitId) {
     let create = Create {
         unit,
         content: format!("c{}", chance.below(2)),
-        announced: chance.one_in(2),
+        content_known: [ContentKnown::Reserved, ContentKnown::Listed, ContentKnown::Received]
+            [chance.below(3)],
         targets,
         policy: [Policy::All, Policy::Majority, Policy::Copies(1)][chance.below(3)],
         request: chance.one_in(2).then(|| format!("r{op}")),

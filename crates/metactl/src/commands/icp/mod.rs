@@ -1,14 +1,17 @@
 //! `metactl icp`: code packages.
 
 mod create;
+mod files;
 mod list;
+mod progress;
 mod remove;
 mod status;
+mod upload;
 
 use clap::Subcommand;
 use records::{UnitId, keys::encode_segment};
 
-pub use self::create::file_part;
+pub use self::files::file_part;
 use self::{create::Create, remove::Remove};
 use crate::{cli::Globals, exit::Done};
 
