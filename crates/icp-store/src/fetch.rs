@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use reqwest::Client;
@@ -11,6 +12,7 @@ use thiserror::Error;
 use tokio::fs::OpenOptions;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::OnceCell;
+use tokio::time::{Instant, sleep};
 
 use crate::error::StoreError;
 use crate::manifest::{FileEntry, Manifest};
@@ -20,6 +22,10 @@ use crate::store::PackageStore;
 
 /// How often all sources are tried for one file.
 const ROUNDS: usize = 2;
+/// Pause before the next source is asked when one is busy giving the file to others.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// How long those that were given the file before are waited for.
+const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A package to fetch.
 #[derive(Debug, Clone)]
@@ -109,7 +115,7 @@ impl Fetcher {
             .await?;
             staging = back;
             if !reused {
-                staging = fetch_file(staging, file, &mut sources).await?;
+                staging = fetch_file(staging, file, &self.client, &mut sources).await?;
             }
         }
         let w = wanted.clone();
@@ -132,22 +138,89 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(f).await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))
 }
 
+/// Where the bytes of one file may come from, and what was learnt of the sources.
+struct Search<'a> {
+    sources: &'a mut Vec<Peer>,
+    client: &'a Client,
+    turn: usize,
+    /// Turns without an answer that promises more.
+    fruitless: usize,
+    tried: Vec<String>,
+    /// Since when nobody gave a byte though somebody is busy giving the file to others.
+    busy_since: Option<Instant>,
+}
+
+impl Search<'_> {
+    fn is_over(&self) -> bool {
+        self.sources.is_empty() || self.fruitless >= ROUNDS * self.sources.len()
+    }
+
+    fn insists(&self) -> bool {
+        self.busy_since.is_some_and(|since| since.elapsed() >= BUSY_PATIENCE)
+    }
+
+    /// The next source, and its place.
+    fn next(&mut self) -> (usize, Peer) {
+        let at = self.turn % self.sources.len();
+        self.turn += 1;
+        self.fruitless += 1;
+        (at, self.sources[at].clone())
+    }
+
+    /// A source that is busy names those it gave the file to: they come first from now on.
+    fn busy(&mut self, holders: Vec<String>) {
+        // Waiting is not failing, until it lasts too long.
+        if !self.insists() {
+            self.fruitless -= 1;
+        }
+        self.busy_since.get_or_insert_with(Instant::now);
+        for holder in holders {
+            if !self.sources.iter().any(|known| known.address() == holder) {
+                self.sources.insert(0, Peer::new(self.client.clone(), holder));
+            }
+        }
+    }
+
+    fn failed(self, file: &FileEntry) -> FetchError {
+        let mut tried = self.tried;
+        if tried.is_empty() {
+            tried.push("no live node holds the package".into());
+        }
+        FetchError::NoSource { path: file.path.clone(), tried: tried.join("; ") }
+    }
+}
+
 /// Tries the sources in turn. One that gave wrong bytes is dropped for the rest of the transfer.
 async fn fetch_file(
     mut staging: Staging,
     file: &FileEntry,
+    client: &Client,
     sources: &mut Vec<Peer>,
 ) -> Result<Staging, FetchError> {
-    let mut tried = Vec::new();
-    let mut turn = 0;
-    while turn < ROUNDS * sources.len() {
-        let at = turn % sources.len();
-        turn += 1;
+    let mut search = Search { sources, client, turn: 0, fruitless: 0, tried: Vec::new(), busy_since: None };
+    while !search.is_over() {
+        let (at, source) = search.next();
         let part = staging.part(file);
         let had = tokio::fs::metadata(&part).await.map_or(0, |m| m.len());
-        if let Err(e) = download(&sources[at], file, &part, had.min(file.size)).await? {
-            tried.push(e.to_string());
-            continue;
+        match download(&source, file, &part, had.min(file.size), search.insists()).await? {
+            Ok(()) => {}
+            Err(PeerError::Busy { holders, .. }) => {
+                search.busy(holders);
+                sleep(BUSY_PAUSE).await;
+                continue;
+            }
+            // One that is being given the file will have it.
+            Err(PeerError::Refused { status: 404, .. })
+                if search.busy_since.is_some() && !search.insists() =>
+            {
+                search.fruitless -= 1;
+                sleep(BUSY_PAUSE).await;
+                continue;
+            }
+            Err(e) => {
+                search.tried.push(e.to_string());
+                continue;
+            }
         }
         let entry = file.clone();
         let (back, added) = blocking(move || {
@@ -160,22 +233,20 @@ async fn fetch_file(
             Ok(()) => return Ok(staging),
             Err(StoreError::Hash { .. }) if had > 0 => {
                 // The bytes before may have been another's: the same source once more, from the start.
-                tried.push(format!("{}: the resumed file is wrong", sources[at].address()));
-                turn -= 1;
+                search.tried.push(format!("{}: the resumed file is wrong", source.address()));
+                search.turn -= 1;
+                search.fruitless -= 1;
             }
             Err(StoreError::Hash { .. }) => {
-                let bad = sources.remove(at);
-                tracing::warn!(source = bad.address(), path = file.path, "a peer served wrong bytes");
-                tried.push(format!("{}: wrong bytes", bad.address()));
-                turn = 0;
+                search.sources.remove(at);
+                tracing::warn!(source = source.address(), path = file.path, "a peer served wrong bytes");
+                search.tried.push(format!("{}: wrong bytes", source.address()));
+                (search.turn, search.fruitless) = (0, 0);
             }
             Err(e) => return Err(e.into()),
         }
     }
-    if tried.is_empty() {
-        tried.push("no live node holds the package".into());
-    }
-    Err(FetchError::NoSource { path: file.path.clone(), tried: tried.join("; ") })
+    Err(search.failed(file))
 }
 
 /// Brings the whole file into `part` from the first source that gives it, going on where an earlier try ended. The
@@ -189,7 +260,7 @@ pub async fn download_part(
     for source in sources {
         let had = tokio::fs::metadata(part).await.map_or(0, |m| m.len());
         let peer = Peer::new(client.clone(), source);
-        match download(&peer, file, part, had.min(file.size)).await? {
+        match download(&peer, file, part, had.min(file.size), true).await? {
             Ok(()) => return Ok(true),
             Err(error) => tracing::info!(%error, path = file.path, "not fetched from a peer"),
         }
@@ -203,6 +274,7 @@ async fn download(
     file: &FileEntry,
     part: &Path,
     had: u64,
+    insist: bool,
 ) -> Result<Result<(), PeerError>, StoreError> {
     let io = |doing| crate::fsx::context(doing, part);
     let mut out = OpenOptions::new().create(true).append(true).open(part).await.map_err(io("open"))?;
@@ -212,7 +284,7 @@ async fn download(
     if had == file.size {
         return Ok(Ok(()));
     }
-    let response = match peer.blob(&file.blake3, had).await {
+    let response = match peer.blob(&file.blake3, had, insist).await {
         Ok(response) => response,
         Err(e) => return Ok(Err(e)),
     };

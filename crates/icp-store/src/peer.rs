@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use reqwest::{Body, Client, Response, StatusCode, header};
+use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Body, Client, Response, StatusCode};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -41,6 +42,14 @@ pub enum PeerError {
         /// Its words.
         message: String,
     },
+    /// The peer gives the file to others just now.
+    #[error("{peer}: busy")]
+    Busy {
+        /// Its address.
+        peer: String,
+        /// Nodes that it gave the file to: they have it, or will soon.
+        holders: Vec<String>,
+    },
     /// The peer's answer makes no sense.
     #[error("{peer}: {why}")]
     Nonsense {
@@ -51,11 +60,29 @@ pub enum PeerError {
     },
 }
 
+/// Header of a request for a file: the `HOST:PORT` where the asking node itself serves files.
+pub const NODE_HEADER: &str = "x-node-address";
+/// Header of a request for a file: no other node gave it, so this one shall, however busy.
+pub const INSIST_HEADER: &str = "x-insist";
+/// Header of the answer "busy": addresses of nodes that were given the file, parted by commas.
+pub const HOLDERS_HEADER: &str = "x-holders";
+
 /// An HTTP client for peers: no proxies (they would hide the peer), bounded connects.
 pub fn client() -> Client {
+    build(HeaderMap::new())
+}
+
+/// The same for a node that serves files at `address` itself: peers send others there.
+pub fn client_of(address: &str) -> Client {
+    let address = HeaderValue::from_str(address).ok();
+    build(address.into_iter().map(|address| (HeaderName::from_static(NODE_HEADER), address)).collect())
+}
+
+fn build(headers: HeaderMap) -> Client {
     Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .read_timeout(IDLE_TIMEOUT)
+        .default_headers(headers)
         .no_proxy()
         .build()
         .expect("a client without TLS always builds")
@@ -126,12 +153,18 @@ impl Peer {
             .map_err(|e| PeerError::Nonsense { peer: self.address.clone(), why: e.to_string() })
     }
 
-    /// The bytes of a blob from `offset` on.
-    pub async fn blob(&self, digest: &Digest, offset: u64) -> Result<Response, PeerError> {
+    /// The bytes of a blob from `offset` on; with `insist` even if the peer is busy.
+    pub async fn blob(&self, digest: &Digest, offset: u64, insist: bool) -> Result<Response, PeerError> {
         let request = self.client.get(self.url(&format!("/blobs/{digest}")));
+        let request = if insist { request.header(INSIST_HEADER, "1") } else { request };
         let request =
             if offset == 0 { request } else { request.header(header::RANGE, format!("bytes={offset}-")) };
         let response = request.send().await.map_err(|e| self.unreachable(&e))?;
+        if let Some(holders) = response.headers().get(HOLDERS_HEADER) {
+            let holders = holders.to_str().unwrap_or_default();
+            let holders = holders.split(',').filter(|holder| !holder.is_empty()).map(str::to_owned);
+            return Err(PeerError::Busy { peer: self.address.clone(), holders: holders.collect() });
+        }
         let response = self.accept(response).await?;
         let expected = if offset == 0 { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT };
         if response.status() != expected {

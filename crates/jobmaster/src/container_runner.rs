@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
+use crate::blob_api::Given;
 use crate::claims::Claims;
 use crate::deploy_coordinator::Uploads;
 use crate::engines::process::{find_program, judge, was_created};
@@ -53,6 +54,7 @@ impl Node {
         let address = listener
             .local_addr()
             .map_err(|source| NodeError::Io { path: options.host.work_dir.clone(), source })?;
+        let advertised = options.advertised(address);
         let path = options.host.work_dir.clone();
         let (work_dir, leftovers) = blocking(move || take_over(&path)).await?;
         let min_free_bytes = options.host.min_free.0;
@@ -65,11 +67,12 @@ impl Node {
         let (session_in, session) = watch::channel(None);
         let host = Arc::new(Host {
             kv: kv.clone(),
-            fetcher: Fetcher::new(store.clone(), peer::client()),
+            fetcher: Fetcher::new(store.clone(), peer::client_of(&advertised)),
             store,
             gates: Gates::default(),
             creates: Gates::default(),
             uploads: Uploads::default(),
+            given: Given::default(),
             turns: Turns::default(),
             pipes: GuardPipes::default(),
             views,
@@ -179,8 +182,7 @@ impl Runner {
 
     fn registrar(&self) -> Registrar {
         let options = &self.host.options;
-        let advertised = &options.host.advertise_node;
-        let address = if advertised.is_empty() { self.address.to_string() } else { advertised.clone() };
+        let address = options.advertised(self.address);
         let node = NodeRecord {
             roles: options.roles.clone(),
             rest_address: options.rest_address.clone(),

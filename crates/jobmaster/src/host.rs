@@ -10,6 +10,7 @@ use process_kit::Shutdown;
 use records::{Failure, Plan, Refusal, Scope, View, carry_out};
 use tokio::sync::{Notify, watch};
 
+use crate::blob_api::Given;
 use crate::deploy_coordinator::Uploads;
 use crate::gates::{Gates, Turns};
 use crate::limits::STORE_RETRY;
@@ -33,6 +34,8 @@ pub struct Host {
     pub creates: Gates,
     /// Their uploads.
     pub uploads: Uploads,
+    /// Whom files were given to.
+    pub given: Given,
     /// Who changes which copy.
     pub turns: Turns,
     /// The pipes to its guards.

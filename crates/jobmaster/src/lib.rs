@@ -15,6 +15,7 @@
 //! Everything written goes through the planners of `records`; whatever is decided on the mirror is guarded there.
 
 pub mod attempt;
+pub mod blob_api;
 pub mod claims;
 pub mod container_runner;
 pub mod deploy_coordinator;

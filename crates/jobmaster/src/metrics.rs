@@ -22,6 +22,8 @@ pub struct NodeMetrics {
     pub attempts: Family<End, Counter>,
     /// Packages fetched from peers, or not.
     pub fetches: Family<End, Counter>,
+    /// Bytes of packages given to other nodes.
+    pub blob_bytes: Counter,
     /// Creates coordinated here.
     pub creates: Family<End, Counter>,
 }
@@ -39,6 +41,11 @@ impl NodeMetrics {
             );
             registry.register("metastore_jobmaster_attempts", "Attempts of jobs that ended", m.attempts);
             registry.register("metastore_icp_fetches", "Packages fetched from other nodes", m.fetches);
+            registry.register(
+                "metastore_icp_blob_bytes",
+                "Bytes of packages given to other nodes",
+                m.blob_bytes,
+            );
             registry.register("metastore_icp_creates", "Packages created with this coordinator", m.creates);
         });
         ours

@@ -1,25 +1,21 @@
 //! The node's HTTP API: packages in, package bytes and output of jobs out. For dispatchers and other nodes.
 
-use std::io::SeekFrom;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::multipart::Multipart;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
-use icp_store::Digest;
 use records::packages::Targets;
 use records::record::{Policy, UnitOrigin};
 use records::{JobId, Refusal, UnitId};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
-use tokio_util::io::ReaderStream;
 
+use crate::blob_api;
 use crate::deploy_coordinator::{Create, CreateError, create, reason_of};
 use crate::guard::logs;
 use crate::host::{Host, blocking};
@@ -51,7 +47,7 @@ pub fn routes(host: Arc<Host>) -> Router {
         )
         .route("/blobs/have", post(upload_api::have))
         .route("/packages/{name}/{version}/manifest", get(manifest))
-        .route("/blobs/{digest}", get(blob))
+        .route("/blobs/{digest}", get(blob_api::blob))
         .route("/jobs/{job}/attempts/{attempt}/{stream}", get(output))
         .with_state(host)
 }
@@ -111,7 +107,8 @@ pub fn not_found(text: impl Into<String>) -> Failed {
     Failed(StatusCode::NOT_FOUND, "NOT_FOUND", text.into())
 }
 
-fn disk_failed(error: impl std::fmt::Display) -> Failed {
+/// 500: the disk.
+pub fn disk_failed(error: impl std::fmt::Display) -> Failed {
     Failed(StatusCode::INTERNAL_SERVER_ERROR, "EIO", error.to_string())
 }
 
@@ -193,47 +190,6 @@ async fn manifest(
     match found.map_err(disk_failed)? {
         Some(found) => Ok(axum::Json(found.manifest).into_response()),
         None => Err(not_found(format!("{name}:{version} is not on this node"))),
-    }
-}
-
-async fn blob(
-    State(host): State<Arc<Host>>,
-    Path(digest): Path<String>,
-    headers: HeaderMap,
-) -> Result<Response, Failed> {
-    let digest: Digest = digest.parse().map_err(bad_request)?;
-    let path = host.on_disk(move |store| store.blob(&digest)).await;
-    let path = path.ok_or_else(|| not_found(format!("no file with hash {digest} is on this node")))?;
-    let mut file = tokio::fs::File::open(path).await.map_err(disk_failed)?;
-    let size = file.metadata().await.map_err(disk_failed)?.len();
-    let from = match headers.get(header::RANGE) {
-        None => None,
-        Some(range) => Some(range_start(range.to_str().unwrap_or_default(), size)?),
-    };
-    let start = from.unwrap_or(0);
-    file.seek(SeekFrom::Start(start)).await.map_err(disk_failed)?;
-    let body = Body::from_stream(ReaderStream::with_capacity(file.take(size - start), 64 * 1024));
-    let length = (header::CONTENT_LENGTH, (size - start).to_string());
-    let kind = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
-    Ok(match from {
-        None => (StatusCode::OK, [length, kind], body).into_response(),
-        Some(start) => {
-            let last = size.saturating_sub(1);
-            let range = (header::CONTENT_RANGE, format!("bytes {start}-{last}/{size}"));
-            (StatusCode::PARTIAL_CONTENT, [length, kind, range], body).into_response()
-        }
-    })
-}
-
-/// `bytes=N-`, the only form that a resumed fetch needs.
-fn range_start(range: &str, size: u64) -> Result<u64, Failed> {
-    let start = range.strip_prefix("bytes=").and_then(|r| r.strip_suffix('-')).and_then(|n| n.parse().ok());
-    match start {
-        Some(start) if start <= size => Ok(start),
-        Some(_) => {
-            Err(Failed(StatusCode::RANGE_NOT_SATISFIABLE, "RANGE", format!("the file has {size} bytes")))
-        }
-        None => Err(bad_request(format!("range {range:?}: wants bytes=N-"))),
     }
 }
 

@@ -148,6 +148,14 @@ impl Default for NodeOptions {
 }
 
 impl NodeOptions {
+    /// `HOST:PORT` under which others reach the node API that listens on `address`.
+    pub fn advertised(&self, address: SocketAddr) -> String {
+        match self.host.advertise_node.as_str() {
+            "" => address.to_string(),
+            advertised => advertised.to_owned(),
+        }
+    }
+
     /// Slots, with the default filled in.
     pub fn slots(&self) -> u32 {
         match self.slots {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use icp_store::{DiskState, OnDisk};
 use meta_client::{Stored, TypedKey};
 use records::keys::{CopyKey, NodeKey, PinKey, UnitKey, below};
-use records::packages::{abort, draining, drains, is_stranded};
+use records::packages::{abort, draining, drains, is_stranded, substitutes};
 use records::record::{Copy, CopyState, PackageRef, Unit, UnitState};
 use records::{Changes, Class, JobId, Parsed, Refusal, Scope, UnitId, View, nodes};
 use tokio::task::JoinSet;
@@ -181,8 +181,9 @@ impl PackageAgent {
     fn changed(&mut self, view: &View) -> BTreeSet<UnitId> {
         let me = self.tenure.session.me.node.clone();
         let mut changed: BTreeSet<UnitId> = self.units.update(view).into_iter().map(|key| key.unit).collect();
-        let rows = self.copies.keys_since(view).into_iter().filter(|(key, _)| key.node == me);
-        changed.extend(rows.map(|(key, _)| key.unit));
+        // Of other nodes' rows only one that goes: this node may be the one to make the copy good.
+        let rows = self.copies.keys_since(view).into_iter();
+        changed.extend(rows.filter(|(key, there)| key.node == me || !there).map(|(key, _)| key.unit));
         let unpinned = self.pins.keys_since(view).into_iter().filter(|(_, is_there)| !is_there);
         changed.extend(unpinned.map(|(key, _)| key.unit));
         // Creates of a node that is gone may be ours now.
@@ -240,7 +241,11 @@ impl PackageAgent {
                 Some(CopyState::Present) => None,
                 // FETCHING too: whoever began it may be gone, and if not, this waits for its turn.
                 Some(_) => Some(Task::Ensure(package)),
-                None => (row.is_some() || here || target).then_some(Task::Ensure(package)),
+                None if row.is_some() || here || target => Some(Task::Ensure(package)),
+                None => {
+                    let wanted = substitutes(view, &key.unit, unit)?.contains(&me.node);
+                    wanted.then_some(Task::Ensure(package))
+                }
             },
             UnitState::Removing | UnitState::Purging => {
                 if row.is_none() && !here {

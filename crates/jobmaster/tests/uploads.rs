@@ -228,6 +228,31 @@ async fn a_full_coordinator_says_so_before_any_byte_moves() {
     until_nothing_is_staged(&full).await;
 }
 
+/// The coordinator gives a file to two nodes, they give it on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_package_spreads_as_a_tree() {
+    let cluster = Cluster::new().await;
+    let mut nodes = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        nodes.push(cluster.node(name).await);
+    }
+    let client = Client { node: &nodes[0], unit: unit("app") };
+    let bytes: Vec<u8> = (0..4u32 << 20).map(|i| (i % 249) as u8).collect();
+    let (_, begun) = client.begin("", &[("big.jar", &bytes)]).await;
+    let (status, sent) = client.send(begun["op"].as_str().unwrap(), &bytes, 0, &bytes).await;
+    assert_eq!(status, 200, "{sent}");
+    until_state(&cluster, &client.unit, UnitState::Ready).await;
+    let mut given = Vec::new();
+    for node in &nodes {
+        assert!(node.has(&client.unit, "big.jar"), "{}", node.name);
+        let (_, figures) = node.get("/metrics").await;
+        let line = figures.lines().find_map(|line| line.strip_prefix("metastore_icp_blob_bytes_total "));
+        given.push(line.unwrap().parse::<usize>().unwrap());
+    }
+    assert_eq!(given.iter().sum::<usize>(), 4 * bytes.len(), "each of the others once: {given:?}");
+    assert_eq!(given[0], 2 * bytes.len(), "{given:?}");
+}
+
 /// T2': the node that has the whole package finishes what its lost coordinator began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_create_of_a_lost_coordinator_is_finished_by_a_node_that_has_it() {

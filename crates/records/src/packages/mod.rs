@@ -18,6 +18,7 @@ mod lost;
 mod orphan_jar;
 mod publish;
 mod remove;
+mod replicate;
 mod reserve;
 mod resolve;
 mod status;
@@ -30,6 +31,7 @@ pub use lost::{coordinator_lost, dead_copy, is_stranded, stranded, sweep_private
 pub use orphan_jar::{JAR_UNIT_PREFIX, sweep_orphan_jar};
 pub use publish::{Progress, abort, announce, progress, ready};
 pub use remove::{Removal, Remove, force_remove, remove};
+pub use replicate::substitutes;
 pub(crate) use reserve::no_server_node;
 pub use reserve::{Reserve, Reserved, Targets, reserve};
 pub(crate) use resolve::guard_ready;

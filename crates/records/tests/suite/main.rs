@@ -2,6 +2,7 @@
 //! dispatchers, and random interleavings with crashes, late and lost transactions.
 
 mod cancel;
+mod copies;
 mod counterexamples;
 mod drive_sim;
 mod failover;
