@@ -10,6 +10,7 @@ use common::{Cluster, deploy, spec, unit};
 use process_kit::ByteSize;
 use records::Scope;
 use records::keys::{CopyKey, UnitKey};
+use records::packages::dead_copy;
 use records::record::{CopyState, JobState, UnitState};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -252,4 +253,38 @@ async fn an_undoing_that_ran_out_of_time_is_done_when_the_store_is_back() {
     assert_eq!(left.map(|unit| unit.state), Some(UnitState::Creating), "the undoing got through");
     *store.fate.lock() = Fate::Fine;
     cluster.until_absent(&app).await;
+}
+
+/// A copy that is lost with its node is made good by one of the others, when the node's row is given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_copy_is_made_good_elsewhere() {
+    let cluster = Cluster::new().await;
+    let mut nodes = Vec::new();
+    for name in ["n1", "n2", "n3"] {
+        nodes.push(cluster.node(name).await);
+    }
+    let app = unit("app");
+    let (status, body) = nodes[0].put(&app, "copies=2", &[("d.jar", b"d")]).await;
+    assert_eq!(status, 200, "{body}");
+    let (with, without): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.has(&app, "d.jar"));
+    assert_eq!((with.len(), without.len()), (2, 1));
+    let gone = with.iter().find(|node| node.name != "n1").unwrap();
+    gone.stop().await;
+    cluster
+        .until("the node's end", Scope::nodes(), |view| {
+            let there = records::nodes::current(view, &gone.name).unwrap();
+            there.is_none().then_some(())
+        })
+        .await;
+    assert!(!without[0].has(&app, "d.jar"), "its row counts until it is given up");
+    records::carry_out(&*cluster.kv, &Scope::package(&app), |view| dead_copy(view, &app, &gone.name))
+        .await
+        .unwrap();
+    let row = CopyKey::new(&app, &without[0].name);
+    cluster
+        .until("the copy", Scope::package(&app), |view| {
+            view.get(&row).unwrap().filter(|row| row.state == CopyState::Present)
+        })
+        .await;
+    assert!(without[0].has(&app, "d.jar"));
 }

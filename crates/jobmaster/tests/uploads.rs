@@ -233,7 +233,7 @@ async fn a_full_coordinator_says_so_before_any_byte_moves() {
 async fn a_package_spreads_as_a_tree() {
     let cluster = Cluster::new().await;
     let mut nodes = Vec::new();
-    for name in ["a", "b", "c", "d", "e"] {
+    for name in ["n1", "n2", "n3", "n4", "n5"] {
         nodes.push(cluster.node(name).await);
     }
     let client = Client { node: &nodes[0], unit: unit("app") };
