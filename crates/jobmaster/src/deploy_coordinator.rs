@@ -149,6 +149,7 @@ impl Coordinator {
             policy: self.wish.policy,
             request: None,
             now_ms: now_ms(),
+            from: None,
         };
         loop {
             match carry_out(&*self.host.kv, &self.scope(), |view| reserve(view, &wish)).await {

@@ -214,6 +214,7 @@ impl FakeNode {
             state: CopyState::Present,
             incarnation: self.0.me.incarnation,
             bytes_done: 0,
+            digest: None,
             uses: 0,
             error: None,
             extra: Default::default(),
@@ -276,6 +277,7 @@ async fn put_package(
         aborted: false,
         request: None,
         created_at_ms: 0,
+        from: None,
         extra: Default::default(),
     };
     let (key, copy_key) = (UnitKey::new(&unit), CopyKey::new(&unit, &node.me().node));
