@@ -72,7 +72,7 @@ async fn reachable_server(front: &Front) -> Result<String, ApiError> {
     Err(last.into())
 }
 
-fn unknown_parameter(name: &str, known: &[&str]) -> RestError {
+pub(crate) fn unknown_parameter(name: &str, known: &[&str]) -> RestError {
     let nearest = flink_rest::run_request::nearest(name, known);
     let text = format!("unknown query parameter \"{name}\"; did you mean \"{nearest}\"?");
     RestError::new(StatusCode::BAD_REQUEST, text)

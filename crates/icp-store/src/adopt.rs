@@ -107,13 +107,7 @@ impl PackageStore {
 
     /// Makes what was inspected the package of `op`: in its place, tentatively, or as a copy that is ours. If it is
     /// refused, the user's files are as they were. Repeating it is harmless.
-    pub fn adopt(
-        &self,
-        name: &str,
-        version: &str,
-        op: &str,
-        found: &Inspection,
-    ) -> Result<(), InspectError> {
+    pub fn adopt(&self, name: &str, version: &str, op: &str, found: &Inspection) -> Result<(), InspectError> {
         if found.purpose == Purpose::Copy {
             return self.adopt_copy(name, version, op, found);
         }
@@ -141,7 +135,8 @@ impl PackageStore {
         self.check_space(found.manifest.total_bytes())?;
         let mut staging = self.stage(op)?;
         let copied = found.manifest.files().iter().try_for_each(|entry| {
-            if staging.reuse(entry)? || staging.copy_in(&entry.path, &at(&found.dir, &entry.path))? == *entry {
+            if staging.reuse(entry)? || staging.copy_in(&entry.path, &at(&found.dir, &entry.path))? == *entry
+            {
                 return Ok(());
             }
             Err(InspectError::Changed { path: entry.path.clone() })

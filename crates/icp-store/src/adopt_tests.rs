@@ -22,9 +22,12 @@ fn open(dir: &Path) -> PackageStore {
 fn put_files(store: &PackageStore) -> PathBuf {
     let root = store.layout().package("app", "1.0.0").unwrap();
     fs::create_dir_all(root.join("a/b")).unwrap();
-    for (path, bytes, mode) in
-        [("a/b/c.jar", "nested", 0o664), ("d.jar", "top", 0o600), ("run.sh", "#!", 0o755), ("fixed", "", 0o444)]
-    {
+    for (path, bytes, mode) in [
+        ("a/b/c.jar", "nested", 0o664),
+        ("d.jar", "top", 0o600),
+        ("run.sh", "#!", 0o755),
+        ("fixed", "", 0o444),
+    ] {
         fs::write(root.join(path), bytes).unwrap();
         set_mode(&root.join(path), mode);
     }

@@ -293,7 +293,8 @@ fn walk(dir: &Path, purpose: Purpose) -> Result<Tree, InspectError> {
     if !metadata.is_dir() {
         return Err(InspectError::Refused { path: ".".into(), why: "it is no directory".into() });
     }
-    let mut walk = Walk { dir, purpose, me: rustix::process::geteuid().as_raw(), files: 0, seen: Tree::new() };
+    let mut walk =
+        Walk { dir, purpose, me: rustix::process::geteuid().as_raw(), files: 0, seen: Tree::new() };
     walk.take("", &metadata)?;
     walk.below("", 0)?;
     Ok(walk.seen)
@@ -356,12 +357,7 @@ impl Walk<'_> {
 
     /// What becomes a package where it lies must be on the packages' file system (it goes by a rename), must let
     /// this process take the write permission away, and must have no other name through which it could be written.
-    fn check_ours_to_change(
-        &self,
-        path: &str,
-        metadata: &Metadata,
-        device: u64,
-    ) -> Result<(), InspectError> {
+    fn check_ours_to_change(&self, path: &str, metadata: &Metadata, device: u64) -> Result<(), InspectError> {
         let shown = if path.is_empty() { "." } else { path };
         if metadata.dev() != device {
             return refuse(shown, "it is on another file system than the work-dir");

@@ -39,10 +39,10 @@ mod adopt_tests;
 #[cfg(test)]
 mod crash_tests;
 
+pub use adopt::GivenUp;
 pub use descriptor::Descriptor;
 pub use digest::Digest;
 pub use error::StoreError;
-pub use adopt::GivenUp;
 pub use fetch::{FetchError, Fetcher, Wanted};
 pub use inspect::{Finding, InspectError, Inspection};
 pub use layout::Layout;

@@ -14,6 +14,7 @@ use crate::gates::{Gates, Turns};
 use crate::limits::STORE_RETRY;
 use crate::metrics::NodeMetrics;
 use crate::options::NodeOptions;
+use crate::register_target::Inspections;
 use crate::session::{GuardPipes, Session, Tenure};
 
 /// One server node.
@@ -30,6 +31,8 @@ pub struct Host {
     pub gates: Gates,
     /// Creates that are being carried.
     pub creates: Gates,
+    /// What was found for registers that go on.
+    pub inspections: Inspections,
     /// Who changes which copy.
     pub turns: Turns,
     /// The pipes to its guards.

@@ -24,6 +24,8 @@ pub struct NodeMetrics {
     pub fetches: Family<End, Counter>,
     /// Creates coordinated here.
     pub creates: Family<End, Counter>,
+    /// Registers coordinated here.
+    pub registers: Family<End, Counter>,
 }
 
 impl NodeMetrics {
@@ -40,6 +42,11 @@ impl NodeMetrics {
             registry.register("metastore_jobmaster_attempts", "Attempts of jobs that ended", m.attempts);
             registry.register("metastore_icp_fetches", "Packages fetched from other nodes", m.fetches);
             registry.register("metastore_icp_creates", "Packages created with this coordinator", m.creates);
+            registry.register(
+                "metastore_icp_registers",
+                "Packages registered with this coordinator",
+                m.registers,
+            );
         });
         ours
     }

@@ -10,7 +10,7 @@ use axum::extract::multipart::Multipart;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use icp_store::Digest;
 use records::packages::Targets;
 use records::record::{Policy, UnitOrigin};
@@ -25,6 +25,7 @@ use crate::guard::logs;
 use crate::host::{Host, blocking};
 use crate::limits::{CREATE_DEADLINE, CREATE_DEADLINE_MAX, LOG_ANSWER_BYTES};
 use crate::receive::ReceiveError;
+use crate::register_api;
 
 /// Where the end of the stream is, in the answer to a read of output.
 pub const LOG_SIZE: &str = "x-log-size";
@@ -37,13 +38,15 @@ pub fn routes(host: Arc<Host>) -> Router {
         .route("/packages", get(list))
         .route("/packages/{name}/{version}", put(put_package).layer(DefaultBodyLimit::disable()))
         .route("/packages/{name}/{version}/manifest", get(manifest))
+        .route("/packages/{name}/{version}/register", post(register_api::post))
+        .route("/packages/{name}/{version}/inspection", get(register_api::inspection))
         .route("/blobs/{digest}", get(blob))
         .route("/jobs/{job}/attempts/{attempt}/{stream}", get(output))
         .with_state(host)
 }
 
 /// A failure as its status and one sentence.
-struct Failed(StatusCode, &'static str, String);
+pub(crate) struct Failed(StatusCode, &'static str, String);
 
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
@@ -80,11 +83,11 @@ impl From<CreateError> for Failed {
     }
 }
 
-fn bad_request(text: impl Into<String>) -> Failed {
+pub(crate) fn bad_request(text: impl Into<String>) -> Failed {
     Failed(StatusCode::BAD_REQUEST, "BAD_REQUEST", text.into())
 }
 
-fn not_found(text: impl Into<String>) -> Failed {
+pub(crate) fn not_found(text: impl Into<String>) -> Failed {
     Failed(StatusCode::NOT_FOUND, "NOT_FOUND", text.into())
 }
 

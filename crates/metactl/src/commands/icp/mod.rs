@@ -2,6 +2,7 @@
 
 mod create;
 mod list;
+mod register;
 mod remove;
 mod status;
 
@@ -9,12 +10,14 @@ use clap::Subcommand;
 use records::{UnitId, keys::encode_segment};
 
 pub use self::create::file_part;
-use self::{create::Create, remove::Remove};
+use self::{create::Create, register::Register, remove::Remove};
 use crate::{cli::Globals, exit::Done};
 
 const EXAMPLES: &str = "Examples:
   metactl icp create lib:1.0 target/lib.jar deps/      a directory is taken with its tree
   metactl icp create lib:1.1 lib.jar --nodes majority --timeout 2m
+  metactl icp register lib:1.0                         what lies in WORK-DIR/icp/lib/1.0 on every node, if equal
+  metactl icp register lib:1.0 --from /opt/lib         copied from there; icp.register-from must allow it
   metactl icp status lib:1.0
   metactl icp remove lib:1.0                           safe: waits in the background for running uses
   metactl icp remove lib:1.0 --force                   at once, under running code";
@@ -25,6 +28,8 @@ const EXAMPLES: &str = "Examples:
 pub enum Icp {
     /// Makes a package of files and deploys it.
     Create(Create),
+    /// Makes a package of files that lie on the nodes already, if they are equal on all of them.
+    Register(Register),
     /// Lists the packages.
     List,
     /// One package, on each node.
@@ -42,6 +47,7 @@ impl Icp {
     pub async fn run(self, globals: &Globals) -> Done {
         match self {
             Self::Create(create) => create.run(globals).await,
+            Self::Register(register) => register.run(globals).await,
             Self::List => list::list(globals).await,
             Self::Status { unit } => status::status(globals, &unit).await,
             Self::Remove(remove) => remove.run(globals).await,
