@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use common::flaky::{Fate, FlakyKv};
 use common::{BOUND, Cluster, TestNode, spec, unit};
 use icp_store::peer;
+use meta_client::TypedKey;
 use records::keys::{CopyKey, NodeKey, UnitKey, below};
 use records::packages::{coordinator_lost, dead_copy, ready, take_over};
 use records::record::{CopyState, JobState, NodeRef, PackageRef, UnitState};
