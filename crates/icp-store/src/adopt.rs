@@ -108,12 +108,24 @@ impl PackageStore {
     /// Makes what was inspected the package of `op`: in its place, tentatively, or as a copy that is ours. If it is
     /// refused, the user's files are as they were. Repeating it is harmless.
     pub fn adopt(&self, name: &str, version: &str, op: &str, found: &Inspection) -> Result<(), InspectError> {
-        if found.purpose == Purpose::Copy {
-            return self.adopt_copy(name, version, op, found);
+        match found.purpose {
+            Purpose::Copy => self.adopt_copy(name, version, op, found),
+            Purpose::Adopt { .. } => self.adopt_in_place(name, version, op, found, || ()),
         }
+    }
+
+    /// `halfway` is called when the files cannot be opened for writing any more, and the directories still can.
+    pub(crate) fn adopt_in_place(
+        &self,
+        name: &str,
+        version: &str,
+        op: &str,
+        found: &Inspection,
+        halfway: impl FnOnce(),
+    ) -> Result<(), InspectError> {
         let _hands = self.hands();
         let Some(adopt) = Adopt::new(self, name, version, op, found)? else { return Ok(()) };
-        let adopted = adopt.carry();
+        let adopted = adopt.carry(halfway);
         if adopted.is_err()
             && let Err(error) = Release::new(self, adopt.descriptor).carry()
         {
@@ -226,9 +238,10 @@ impl<'a> Adopt<'a> {
         Ok(Some(Self { store, found, descriptor }))
     }
 
-    fn carry(&self) -> Result<(), InspectError> {
+    fn carry(&self, halfway: impl FnOnce()) -> Result<(), InspectError> {
         self.write_descriptor()?;
         self.protect_files()?;
+        halfway();
         self.protect_directories()?;
         self.sync()?;
         self.found.check_content_unchanged()

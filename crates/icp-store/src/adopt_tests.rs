@@ -257,17 +257,31 @@ fn what_changes_while_it_is_hashed_is_refused_by_name() {
 /// Between the last comparison and the last permission taken a writer may slip in: it is seen, and all goes back.
 #[test]
 fn what_changes_while_it_is_taken_over_goes_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
-    let root = put_files(&store);
-    let found = inspect(&store).unwrap();
-    let adopt = Adopt::new(&store, "app", "1.0.0", "op1", &found).unwrap().unwrap();
-    let mut writer = fs::File::options().append(true).open(root.join("d.jar")).unwrap();
-    adopt.write_descriptor().unwrap();
-    adopt.protect_files().unwrap();
-    std::io::Write::write_all(&mut writer, b"!").unwrap();
-    let refused = found.check_content_unchanged();
-    assert!(matches!(&refused, Err(InspectError::Changed { path }) if path == "d.jar"), "{refused:?}");
+    type Slip = fn(&Path, &mut fs::File);
+    let slips: [(&str, Slip); 2] = [
+        ("d.jar", |_, open| std::io::Write::write_all(open, b"!").unwrap()),
+        ("a/new", |root, _| fs::write(root.join("a/new"), "new").unwrap()),
+    ];
+    for (blamed, slip) in slips {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let root = put_files(&store);
+        let modes = || {
+            let all = picture(&root).into_iter().map(|(path, (inode, mode, ..))| (path, (inode, mode)));
+            all.filter(|(path, _)| !path.ends_with("new")).collect::<BTreeMap<_, _>>()
+        };
+        let before = modes();
+        let found = inspect(&store).unwrap();
+        let mut writer = fs::File::options().append(true).open(root.join("d.jar")).unwrap();
+        let halfway = || {
+            assert_ne!(modes(), before, "the files are read-only by now");
+            slip(&root, &mut writer);
+        };
+        let refused = store.adopt_in_place("app", "1.0.0", "op1", &found, halfway);
+        assert!(matches!(&refused, Err(InspectError::Changed { path }) if path == blamed), "{refused:?}");
+        assert_eq!(modes(), before);
+        assert!(no_descriptor(&store));
+    }
 }
 
 #[test]
