@@ -12,6 +12,7 @@ pub mod deploy;
 pub mod dispatcher;
 pub mod front;
 pub mod icp_handlers;
+pub mod icp_register_handler;
 pub mod icp_upload;
 pub mod jar_handlers;
 pub mod jar_run_handler;

@@ -1,5 +1,7 @@
 //! A client of the node API: a package goes to the node that becomes its deploy coordinator, output comes back.
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use flink_rest::RestError;
 use futures_util::TryStreamExt;
@@ -119,6 +121,18 @@ impl NodeClient {
         let body = reqwest::Body::wrap_stream(body.into_data_stream());
         let request = self.http.put(format!("http://{address}{path}")).body(body);
         answer(address, request.timeout(DEPLOY_DEADLINE * 2)).await
+    }
+
+    /// Makes the node the coordinator of a register, which takes `within` at most.
+    pub async fn post_register(
+        &self,
+        address: &str,
+        unit: &UnitId,
+        query: &str,
+        within: Duration,
+    ) -> Result<NodeAnswer, NodeError> {
+        let url = format!("{}/register?{query}", package_url(address, unit));
+        answer(address, self.http.post(url).timeout(within + NODE_ANSWER)).await
     }
 
     /// A small JSON answer.

@@ -141,6 +141,34 @@ async fn a_package_is_created_looked_at_and_removed_through_the_front() {
     cluster.stop().await;
 }
 
+/// Files that were put there by hand, from the front to the disk and back.
+#[tokio::test]
+async fn files_in_their_place_are_registered_through_the_front() {
+    let (cluster, directory) = hosting().await;
+    let root = directory.path().join("work/icp/mylib/1.0.0");
+    let register = async || cluster.post(0, "/icp/mylib/1.0.0/register?nodes=all", "").await;
+    let missing = register().await;
+    assert_eq!(
+        (missing.status, &missing.json["reason"]),
+        (404, &json!("CONTENT_MISSING")),
+        "{}",
+        missing.text
+    );
+    assert_eq!(missing.json["rows"], json!([{ "node": "d1", "file": "*", "state": "MISSING" }]));
+    assert_eq!(cluster.get(0, "/icp/mylib/1.0.0").await.status, 404, "no record stays");
+    std::fs::create_dir_all(root.join("lib")).unwrap();
+    std::fs::write(root.join("lib/a.txt"), "one").unwrap();
+    let done = register().await;
+    assert_eq!((done.status, &done.json["status"]), (200, &json!("READY")), "{}", done.text);
+    assert_eq!(done.json["rows"], json!([{ "node": "d1", "file": "*", "state": "OK" }]));
+    assert!(std::fs::metadata(root.join("lib/a.txt")).unwrap().permissions().readonly());
+    assert_eq!(cluster.delete(0, "/icp/mylib/1.0.0").await.status, 200);
+    let gone = || async { (cluster.get(0, "/icp/mylib/1.0.0").await.status == 404).then_some(()) };
+    cluster.until(gone).await;
+    assert!(!root.exists());
+    cluster.stop().await;
+}
+
 /// A JAR sent along lives as long as its job.
 #[tokio::test]
 async fn a_private_package_goes_when_its_job_is_over() {

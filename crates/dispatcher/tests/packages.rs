@@ -69,6 +69,32 @@ async fn an_icp_create_needs_a_form_and_known_parameters() {
     cluster.stop().await;
 }
 
+#[tokio::test]
+async fn a_register_goes_to_a_node_and_its_rows_come_back() {
+    let mut cluster = Cluster::start(1).await;
+    let post = async |cluster: &Cluster, dispatcher: usize, query: &str| {
+        cluster.post(dispatcher, &format!("/icp/lib/1.0.0/register{query}"), "").await
+    };
+    let nobody = post(&cluster, 0, "").await;
+    assert_eq!(nobody.status, 503, "{}", nobody.text);
+    cluster.node("n1", 1).await;
+    let answer = post(&cluster, 0, "?nodes=n1,n2&from=/opt/my%20libs&expect=ab&timeout_ms=5000").await;
+    assert_eq!((answer.status, &answer.json["reason"]), (409, &json!("NOT_EQUAL")), "{}", answer.text);
+    let rows = json!([{ "node": "n1", "file": "lib@1.0.0", "state": "DIFFERENT" }]);
+    assert_eq!(answer.json["rows"], rows);
+    let asked = json!({ "nodes": "n1,n2", "from": "/opt/my libs", "expect": "ab", "timeout_ms": "5000" });
+    assert_eq!(answer.json["asked"], asked);
+    let unknown = post(&cluster, 0, "?form=/opt").await;
+    assert_eq!(unknown.error(), "unknown query parameter \"form\"; did you mean \"from\"?");
+    let never = post(&cluster, 0, "?timeout_ms=soon").await;
+    assert_eq!((never.status, never.error().contains("milliseconds")), (400, true), "{}", never.text);
+    assert_eq!(cluster.post(0, "/icp/con/1.0.0/register", "").await.status, 400);
+    let kv = std::sync::Arc::new(cluster.kv.clone());
+    cluster.add_dispatcher_with(kv, |options| options.web_submit = false).await;
+    assert_eq!(post(&cluster, 1, "").await.status, 403, "it brings code to the cluster");
+    cluster.stop().await;
+}
+
 /// C1: one job id, two requests at once.
 #[tokio::test]
 async fn a_job_id_runs_once_however_close_two_requests_are() {

@@ -14,6 +14,9 @@ use crate::manifest::Manifest;
 
 /// Version of the descriptor's format.
 pub const DESCRIPTOR_VERSION: u32 = 1;
+/// Version of a descriptor that is tentative: a binary that does not know what that means must not read it, for it
+/// would delete the files.
+pub const TENTATIVE_VERSION: u32 = 2;
 
 /// `descriptors/<name>@<version>.json`. Written before the rename that makes the package visible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,9 +34,39 @@ pub struct Descriptor {
     pub inode: u64,
     /// The files.
     pub manifest: Manifest,
+    /// Of a package whose files were on this node before it: see [`crate::adopt`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Adopted>,
+}
+
+/// A directory that was taken over where it lay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// The files are still their owner's: the package was not seen READY yet. They may be given back and must not be
+    /// deleted.
+    pub tentative: bool,
+    /// What to give back: the modes before write permission was taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Kept>,
+}
+
+/// The mode of a file or directory before it was taken over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Below the package; empty for its own directory.
+    pub path: String,
+    /// Its inode: what was put in its place meanwhile keeps the mode it has.
+    pub inode: u64,
+    /// Its mode.
+    pub mode: u32,
 }
 
 impl Descriptor {
+    /// Whether the files are still their owner's.
+    pub fn is_tentative(&self) -> bool {
+        self.adopted.as_ref().is_some_and(|adopted| adopted.tentative)
+    }
+
     pub(crate) fn write(&self, layout: &Layout) -> Result<(), StoreError> {
         let json = serde_json::to_vec(self).expect("a plain struct always serialises");
         write_atomically(&layout.descriptor(&self.name, &self.version)?, &json)
@@ -52,9 +85,10 @@ impl Descriptor {
         };
         let refuse = |why| StoreError::Descriptor { path: path.into(), why };
         let version: VersionOnly = serde_json::from_slice(&json).map_err(|e| refuse(e.to_string()))?;
-        if version.v != DESCRIPTOR_VERSION {
+        if !(DESCRIPTOR_VERSION..=TENTATIVE_VERSION).contains(&version.v) {
             return Err(refuse(format!(
-                "format version {} where this binary reads {DESCRIPTOR_VERSION}: use a newer binary",
+                "format version {} where this binary reads {DESCRIPTOR_VERSION} and {TENTATIVE_VERSION}: use a newer \
+                 binary",
                 version.v
             )));
         }

@@ -58,6 +58,14 @@ pub enum StoreError {
         /// On disk.
         found: String,
     },
+    /// Files that are still their owner's are not deleted.
+    #[error("{name}:{version} was registered and not seen READY: its files are given back, not deleted")]
+    Tentative {
+        /// Its name.
+        name: String,
+        /// Its version.
+        version: String,
+    },
     /// No such package on disk.
     #[error("{name}:{version} is not on this disk")]
     Absent {
@@ -89,6 +97,7 @@ impl StoreError {
             Self::Hash { .. } => "HASH",
             Self::Occupied(_) => "OCCUPIED",
             Self::OtherOp { .. } => "OTHER_OP",
+            Self::Tentative { .. } => "TENTATIVE",
             Self::Absent { .. } => "ABSENT",
         }
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::{CWD, RenameFlags};
+use rustix::fs::{CWD, OFlags, RenameFlags};
 
 use crate::digest::Digest;
 use crate::error::StoreError;
@@ -141,9 +141,19 @@ fn make_writable_below(dir: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Opens for reading what may be anybody's: a symbolic link is not followed, a pipe does not block.
+pub fn open_plain(path: &Path) -> Result<File, StoreError> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(context("open", path))
+}
+
 /// Size and hash of a file, read once in bounded memory.
 pub fn hash_file(path: &Path) -> Result<(u64, Digest), StoreError> {
-    let mut file = File::open(path).map_err(context("open", path))?;
+    hash_open(File::open(path).map_err(context("open", path))?, path)
+}
+
+/// The same of an open file.
+pub fn hash_open(mut file: File, path: &Path) -> Result<(u64, Digest), StoreError> {
     let mut hasher = blake3::Hasher::new();
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut size = 0;

@@ -13,13 +13,17 @@
 //! `trash`. A crash between any two steps leaves something the next start recognises by its op: nothing without
 //! our mark is ever touched. A blob whose link count is 1 belongs to no tree and may go at any time.
 //!
+//! Files that a user put under `icp` by hand become a package where they lie: [`adopt`].
+//!
 //! This crate knows nothing of the cluster: what should be here is `jobmaster`'s business.
 
+pub mod adopt;
 pub mod descriptor;
 pub mod digest;
 pub mod error;
 pub mod fetch;
 mod fsx;
+pub mod inspect;
 pub mod layout;
 pub mod manifest;
 pub mod paths;
@@ -31,12 +35,16 @@ pub mod sweep;
 pub mod verify;
 
 #[cfg(test)]
+mod adopt_tests;
+#[cfg(test)]
 mod crash_tests;
 
+pub use adopt::GivenUp;
 pub use descriptor::Descriptor;
 pub use digest::Digest;
 pub use error::StoreError;
 pub use fetch::{FetchError, Fetcher, Wanted};
+pub use inspect::{Finding, InspectError, Inspection};
 pub use layout::Layout;
 pub use manifest::{FileEntry, Manifest};
 pub use paths::{PathError, check_path, check_tree};

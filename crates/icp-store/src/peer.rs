@@ -10,6 +10,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::digest::Digest;
+use crate::inspect::Finding;
 use crate::manifest::Manifest;
 use crate::store::OnDisk;
 
@@ -147,6 +148,15 @@ impl Peer {
     /// What is on that node's disk.
     pub async fn packages(&self) -> Result<Vec<OnDisk>, PeerError> {
         let response = self.get("/packages").await?;
+        response
+            .json()
+            .await
+            .map_err(|e| PeerError::Nonsense { peer: self.address.clone(), why: e.to_string() })
+    }
+
+    /// What that node found for a register.
+    pub async fn inspection(&self, name: &str, version: &str, op: &str) -> Result<Finding, PeerError> {
+        let response = self.get(&format!("/packages/{name}/{version}/inspection?op={op}")).await?;
         response
             .json()
             .await

@@ -85,6 +85,7 @@ impl Publish {
             op: self.sealed.op.clone(),
             inode,
             manifest: self.sealed.manifest.clone(),
+            adopted: None,
         };
         descriptor.write(self.sealed.store.layout())
     }
@@ -113,7 +114,8 @@ impl Publish {
 
 impl PackageStore {
     /// Takes a package of `op` out of sight: from here on nothing new can open it, what is open stays readable.
-    /// False if it is not here (any more). A directory that is not ours is never touched.
+    /// False if it is not here (any more). A directory that is not ours is never touched, and a registered one is only
+    /// ours once it is [confirmed](PackageStore::confirm).
     pub fn retire(&self, name: &str, version: &str, op: &str) -> Result<bool, StoreError> {
         let Some(retire) = Retire::new(self, name, version, op)? else { return Ok(false) };
         retire.make_trash()?;
@@ -152,6 +154,9 @@ impl Retire {
         let Some(there) = store.installed(name, version)? else { return Ok(None) };
         if there.op != op {
             return Err(StoreError::OtherOp { expected: op.into(), found: there.op });
+        }
+        if there.is_tentative() {
+            return Err(StoreError::Tentative { name: name.into(), version: version.into() });
         }
         let layout = store.layout();
         Ok(Some(Self {
@@ -194,6 +199,7 @@ impl PackageStore {
             }
             _ => fsx::sync_dir(&self.layout().descriptors())?,
         }
+        self.adopted().remove(name, version);
         // Succeeds only if no other version is left.
         if fs::remove_dir(self.layout().packages().join(name)).is_ok() {
             fsx::sync_dir(&self.layout().packages())?;

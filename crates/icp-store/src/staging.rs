@@ -97,7 +97,7 @@ impl Staging {
     pub fn reuse(&mut self, entry: &FileEntry) -> Result<bool, StoreError> {
         let blob = self.store.layout().blob(&entry.blake3);
         if !blob_is_good(&blob, entry) {
-            return Ok(false);
+            return self.copy_adopted(entry);
         }
         let at = self.claim(&entry.path)?;
         fsx::link_or_copy(&blob, &at).map_err(fsx::context("link", &at))?;
@@ -201,7 +201,7 @@ impl FileWriter {
 }
 
 /// True if the blob has the bytes its name says. It is read: a damaged blob must not spread.
-fn blob_is_good(blob: &Path, entry: &FileEntry) -> bool {
+pub(crate) fn blob_is_good(blob: &Path, entry: &FileEntry) -> bool {
     fs::metadata(blob).is_ok_and(|m| m.len() == entry.size)
         && fsx::hash_file(blob).is_ok_and(|(size, hash)| size == entry.size && hash == entry.blake3)
 }

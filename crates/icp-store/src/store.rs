@@ -1,10 +1,11 @@
 //! The packages of one node: what is there, what may come, what goes.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::adopt::AdoptedFiles;
 use crate::descriptor::{Descriptor, dir_inode};
 use crate::digest::Digest;
 use crate::error::StoreError;
@@ -38,6 +39,11 @@ pub struct PackageStore {
 struct Inner {
     layout: Layout,
     options: StoreOptions,
+    /// Files of registered packages, which have no links among the blobs.
+    adopted: AdoptedFiles,
+    /// Held by whoever changes whose a registered directory is: a caller may give up waiting for such a change, and
+    /// the thread that makes it goes on.
+    hands: Mutex<()>,
 }
 
 /// A directory where packages are.
@@ -65,6 +71,9 @@ pub enum DiskState {
         bytes: u64,
         /// Number of files.
         files: usize,
+        /// Registered, and not yet seen READY: the files are still their owner's.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        tentative: bool,
     },
     /// Put there by somebody else: never touched.
     Unregistered,
@@ -78,7 +87,16 @@ impl PackageStore {
         {
             fsx::create_dirs(&dir)?;
         }
-        Ok(Self { inner: Arc::new(Inner { layout, options }) })
+        let adopted = AdoptedFiles::load(&layout)?;
+        Ok(Self { inner: Arc::new(Inner { layout, options, adopted, hands: Mutex::new(()) }) })
+    }
+
+    pub(crate) fn adopted(&self) -> &AdoptedFiles {
+        &self.inner.adopted
+    }
+
+    pub(crate) fn hands(&self) -> MutexGuard<'_, ()> {
+        self.inner.hands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where everything is.
@@ -132,7 +150,8 @@ impl PackageStore {
 
     /// The file with this hash, if any package here (or being received) has it.
     pub fn blob(&self, digest: &Digest) -> Option<PathBuf> {
-        Some(self.layout().blob(digest)).filter(|path| path.is_file())
+        let linked = Some(self.layout().blob(digest)).filter(|path| path.is_file());
+        linked.or_else(|| self.adopted().find(digest))
     }
 
     /// The disk's truth: every `icp/<name>/<version>`, ours or not.
@@ -157,6 +176,7 @@ impl PackageStore {
     fn disk_state(&self, name: &str, version: &str) -> DiskState {
         match self.installed(name, version) {
             Ok(Some(d)) => DiskState::Published {
+                tentative: d.is_tentative(),
                 op: d.op,
                 digest: d.manifest.digest(),
                 bytes: d.manifest.total_bytes(),

@@ -52,7 +52,11 @@ impl PackageStore {
             };
             if !self.settle(&descriptor)? {
                 report.dropped.push(format!("{}:{}", descriptor.name, descriptor.version));
-                self.forget(&descriptor.name, &descriptor.version)?;
+                if descriptor.is_tentative() {
+                    self.release(&descriptor.name, &descriptor.version, &descriptor.op)?;
+                } else {
+                    self.forget(&descriptor.name, &descriptor.version)?;
+                }
             }
         }
         Ok(())
@@ -62,6 +66,10 @@ impl PackageStore {
     fn settle(&self, descriptor: &Descriptor) -> Result<bool, StoreError> {
         let dir = self.layout().package(&descriptor.name, &descriptor.version)?;
         let Some(inode) = dir_inode(&dir) else { return Ok(false) };
+        if descriptor.is_tentative() {
+            // Still its owner's: left as it is, whatever step a crash interrupted.
+            return Ok(inode == descriptor.inode);
+        }
         if inode != descriptor.inode {
             // Not the directory we renamed: a restored backup, or somebody's. Ours only if every byte is.
             if !verify_tree(&dir, &descriptor.manifest)?.is_clean() {

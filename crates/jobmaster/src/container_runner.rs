@@ -29,6 +29,7 @@ use crate::limits::{LAST_WRITES, STORE_RETRY};
 use crate::metrics::NodeMetrics;
 use crate::options::NodeOptions;
 use crate::package_agent::PackageAgent;
+use crate::register_target::Inspections;
 use crate::session::{GuardPipes, Pace, Registrar, Session, Tenure};
 use crate::take_over::{Leftover, WorkDir};
 use crate::{mirror, node_api};
@@ -73,6 +74,7 @@ impl Node {
             creates: Gates::default(),
             uploads: Uploads::default(),
             given: Given::default(),
+            inspections: Inspections::default(),
             turns: Turns::default(),
             pipes: GuardPipes::default(),
             views,

@@ -16,6 +16,7 @@ use crate::gates::{Gates, Turns};
 use crate::limits::STORE_RETRY;
 use crate::metrics::NodeMetrics;
 use crate::options::NodeOptions;
+use crate::register_target::Inspections;
 use crate::session::{GuardPipes, Session, Tenure};
 
 /// One server node.
@@ -36,6 +37,8 @@ pub struct Host {
     pub uploads: Uploads,
     /// Whom files were given to.
     pub given: Given,
+    /// What was found for registers that go on.
+    pub inspections: Inspections,
     /// Who changes which copy.
     pub turns: Turns,
     /// The pipes to its guards.

@@ -7,6 +7,7 @@
 //!   mirror               the records, a moment behind
 //!   package_agent        fetches, drains, deletes packages as the records say
 //!   deploy_coordinator   carries one create
+//!   register_coordinator, register_target   one register: what lies on the nodes already, if it is equal
 //!   claims               takes the jobs that are placed here
 //!   job_master           one task a job: claim -> packages -> attempt -> guard -> created -> ended
 //!     engines::process   the program to start      attempt, guard   the processes, their deadline and output
@@ -30,10 +31,15 @@ pub mod limits;
 pub mod metrics;
 pub mod mirror;
 pub mod node_api;
+pub mod operation;
 pub mod options;
 pub mod package_agent;
 pub mod package_copy;
 pub mod receive;
+mod register_api;
+pub mod register_coordinator;
+pub mod register_report;
+pub mod register_target;
 pub mod session;
 pub mod take_over;
 pub mod upload_api;

@@ -26,6 +26,8 @@ pub struct NodeMetrics {
     pub blob_bytes: Counter,
     /// Creates coordinated here.
     pub creates: Family<End, Counter>,
+    /// Registers coordinated here.
+    pub registers: Family<End, Counter>,
 }
 
 impl NodeMetrics {
@@ -47,6 +49,11 @@ impl NodeMetrics {
                 m.blob_bytes,
             );
             registry.register("metastore_icp_creates", "Packages created with this coordinator", m.creates);
+            registry.register(
+                "metastore_icp_registers",
+                "Packages registered with this coordinator",
+                m.registers,
+            );
         });
         ours
     }

@@ -23,6 +23,7 @@ use crate::limits::{
     CREATE_DEADLINE, CREATE_DEADLINE_MAX, LOG_ANSWER_BYTES, MAX_FILE_LIST_BYTES, MAX_REQUEST_ID,
 };
 use crate::receive::ReceiveError;
+use crate::register_api;
 use crate::upload_api;
 
 /// Where the end of the stream is, in the answer to a read of output.
@@ -47,6 +48,8 @@ pub fn routes(host: Arc<Host>) -> Router {
         )
         .route("/blobs/have", post(upload_api::have))
         .route("/packages/{name}/{version}/manifest", get(manifest))
+        .route("/packages/{name}/{version}/register", post(register_api::post))
+        .route("/packages/{name}/{version}/inspection", get(register_api::inspection))
         .route("/blobs/{digest}", get(blob_api::blob))
         .route("/jobs/{job}/attempts/{attempt}/{stream}", get(output))
         .with_state(host)

@@ -65,6 +65,9 @@ process_kit::config! {
         "node.lease.margin" => lease_margin: Duration = Duration::from_secs(3),
         /// A package is refused if less than this would be left free on the disk.
         "icp.min-free" => min_free: ByteSize = ByteSize(256 << 20),
+        /// Absolute directories from whose trees packages may be registered by copying (icp register --from DIR);
+        /// empty = from none. What lies in a package's own place needs no entry.
+        "icp.register-from" => register_from: Vec<String> = Vec::new(),
     }
 }
 
@@ -203,6 +206,10 @@ impl NodeOptions {
         if self.host.work_dir.to_string_lossy().contains(':') {
             return Err(ConfigError::invalid("work-dir", "a class path cannot hold a `:`"));
         }
+        if let Some(relative) = self.host.register_from.iter().find(|dir| !dir.starts_with('/')) {
+            let text = format!("{relative:?} is not absolute: name each directory from the root on");
+            return Err(ConfigError::invalid("icp.register-from", text));
+        }
         Ok(())
     }
 }
@@ -221,6 +228,10 @@ mod tests {
         let mut bad = good.clone();
         bad.host.lease_margin = Duration::from_millis(100);
         assert!(bad.check().unwrap_err().to_string().contains("node.lease.margin"));
+        let mut bad = good.clone();
+        bad.host.register_from = vec!["/opt/libs".into(), "libs".into()];
+        let refused = bad.check().unwrap_err().to_string();
+        assert!(refused.contains("icp.register-from") && refused.contains("\"libs\""), "{refused}");
         let mut bad = good;
         bad.host.created = "never".into();
         assert!(bad.check().is_err());

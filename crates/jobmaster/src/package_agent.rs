@@ -12,7 +12,7 @@ use icp_store::{DiskState, OnDisk};
 use meta_client::{Stored, TypedKey};
 use records::keys::{CopyKey, NodeKey, PinKey, UnitKey, below};
 use records::packages::{abort, draining, drains, is_stranded, substitutes};
-use records::record::{Copy, CopyState, PackageRef, Unit, UnitState};
+use records::record::{Copy, CopyState, PackageRef, Unit, UnitOrigin, UnitState};
 use records::{Changes, Class, JobId, Parsed, Refusal, Scope, UnitId, View, nodes};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -21,6 +21,7 @@ use crate::deploy_coordinator::take_over;
 use crate::host::Host;
 use crate::limits::{FETCH_RETRY, RESCAN_EVERY};
 use crate::package_copy::{EnsureError, drop_copy, ensure, forget, report};
+use crate::register_target::{confirm, is_due, take_part};
 use crate::session::Tenure;
 
 /// Something to do about one package.
@@ -28,6 +29,10 @@ use crate::session::Tenure;
 enum Task {
     /// Have it.
     Ensure(PackageRef),
+    /// The next step of a register that this node is a target of.
+    TakePart(PackageRef),
+    /// It was READY: registered files are the package's from now on.
+    Confirm(PackageRef),
     /// Say that it is here: it is being removed, this job may still start from it, and this boot has not said so.
     Keep(PackageRef, JobId),
     /// Say that it is being given up.
@@ -47,6 +52,8 @@ impl Task {
     fn package(&self) -> &PackageRef {
         match self {
             Self::Ensure(package)
+            | Self::TakePart(package)
+            | Self::Confirm(package)
             | Self::Keep(package, _)
             | Self::Drain(package, _)
             | Self::Drop(package)
@@ -57,12 +64,19 @@ impl Task {
     }
 }
 
+/// A package on disk.
+struct Here {
+    op: String,
+    /// Registered, and not yet known to have been READY.
+    tentative: bool,
+}
+
 /// The agent of one tenure.
 pub struct PackageAgent {
     host: Arc<Host>,
     tenure: Tenure,
-    /// What is on disk, by package: its operation.
-    disk: BTreeMap<UnitId, String>,
+    /// What is on disk, by package.
+    disk: BTreeMap<UnitId, Here>,
     scanned_at: Option<Instant>,
     units: Parsed<UnitKey>,
     copies: Changes<CopyKey>,
@@ -206,12 +220,15 @@ impl PackageAgent {
         for (key, unit) in self.units.iter() {
             todo.extend(self.todo_for(view, key, unit)?);
         }
-        for (unit, op) in &self.disk {
+        for (unit, Here { op, .. }) in &self.disk {
             let known = self.units.get(&UnitKey::new(unit)).is_some_and(|found| found.op == *op);
             if !known && self.host.gates.count(op) == 0 {
                 todo.push(Task::Forget(PackageRef { unit: unit.clone(), op: op.clone() }));
             }
         }
+        let asked_for = |unit: &Unit| matches!(unit.state, UnitState::Creating | UnitState::Purging);
+        let units = || self.units.iter().map(|(_, unit)| unit).filter(|unit| asked_for(unit));
+        self.host.inspections.retain(|op| units().any(|unit| unit.op == op));
         self.all_due = false;
         Ok(todo)
     }
@@ -224,11 +241,17 @@ impl PackageAgent {
         }
         let row: Option<Stored<Copy>> =
             view.get(&CopyKey::new(&key.unit, &me.node))?.filter(|row| row.op == unit.op);
-        let here = self.disk.get(&package.unit) == Some(&package.op);
+        let disk = self.disk.get(&package.unit).filter(|here| here.op == package.op);
+        let here = disk.is_some();
         let target = unit.targets.contains(&me.node);
         // What this boot said already stands; what an earlier one said is to be said again.
-        let said = row.as_ref().filter(|row| row.incarnation == me.incarnation).map(|row| row.state);
+        let mine = row.as_ref().filter(|row| row.incarnation == me.incarnation);
+        let said = mine.map(|row| row.state);
         Ok(match unit.state {
+            UnitState::Creating if unit.origin == UnitOrigin::Register => {
+                let due = is_due(unit, mine.map(|row| (row.state, row.digest.is_some())));
+                (target && due).then_some(Task::TakePart(package))
+            }
             UnitState::Creating => {
                 let known = unit.manifest.is_some() && !unit.uploading && unit.coordinator != *me;
                 let is_lost = || Ok::<_, Refusal>(!nodes::is_alive(view, &unit.coordinator)?);
@@ -238,7 +261,9 @@ impl PackageAgent {
                 (known && target && said.is_none()).then_some(Task::Ensure(package))
             }
             UnitState::Ready => match said {
-                Some(CopyState::Present) => None,
+                Some(CopyState::Present) => {
+                    disk.is_some_and(|here| here.tentative).then_some(Task::Confirm(package))
+                }
                 // FETCHING too: whoever began it may be gone, and if not, this waits for its turn.
                 Some(_) => Some(Task::Ensure(package)),
                 None if row.is_some() || here || target => Some(Task::Ensure(package)),
@@ -269,9 +294,11 @@ impl PackageAgent {
     }
 }
 
-fn ours(found: OnDisk) -> Option<(UnitId, String)> {
+fn ours(found: OnDisk) -> Option<(UnitId, Here)> {
     match found.state {
-        DiskState::Published { op, .. } => Some((UnitId::new(&found.name, &found.version).ok()?, op)),
+        DiskState::Published { op, tentative, .. } => {
+            Some((UnitId::new(&found.name, &found.version).ok()?, Here { op, tentative }))
+        }
         DiskState::Unregistered => None,
     }
 }
@@ -281,6 +308,8 @@ async fn carry(host: &Arc<Host>, tenure: &Tenure, task: &Task) -> bool {
     let package = task.package();
     let outcome = match task {
         Task::Ensure(package) => ensure(host, tenure, package, None).await,
+        Task::TakePart(package) => take_part(host, tenure, package).await,
+        Task::Confirm(package) => confirm(host, package).await,
         Task::Keep(package, job) => ensure(host, tenure, package, Some(job)).await,
         Task::Drain(package, uses) => {
             let report = report(tenure, package);

@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 
-use icp_store::{FileEntry, Manifest as DiskManifest, StoreError, Wanted};
+use icp_store::{FileEntry, GivenUp, Manifest as DiskManifest, StoreError, Wanted};
 use meta_client::TypedKey;
 use rand::seq::SliceRandom;
 use records::keys::{CopyKey, ManifestKey, NodeKey, UnitKey, below};
-use records::packages::{CopyReport, dropped, failed, fetching, present};
+use records::packages::{CopyReport, dropped, failed, fetching, present, was_ready};
 use records::record::{Copy, CopyState, Manifest, ManifestFile, NodeRef, PackageRef, Unit, UnitState};
 use records::{Class, JobId, Refusal, Scope, UnitId, View, nodes};
 use tokio::time::sleep;
@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use crate::host::Host;
 use crate::limits::STORE_RETRY;
 use crate::metrics::End;
+use crate::register_target::adopt_late;
 use crate::session::Tenure;
 
 /// Why a package is not here.
@@ -130,7 +131,7 @@ fn is_usable(row: &Copy, report: &CopyReport) -> bool {
     state && row.op == report.op && row.incarnation == report.me.incarnation
 }
 
-async fn load(host: &Host, tenure: &Tenure, scope: Scope) -> Result<View, Refusal> {
+pub(crate) async fn load(host: &Host, tenure: &Tenure, scope: Scope) -> Result<View, Refusal> {
     loop {
         match View::load(&*host.kv, scope.clone()).await {
             Ok(view) => return Ok(view),
@@ -144,18 +145,21 @@ async fn load(host: &Host, tenure: &Tenure, scope: Scope) -> Result<View, Refusa
 }
 
 /// Operation and bytes of the package on disk, if it is ours.
-async fn installed(host: &Host, unit: &UnitId) -> Result<Option<(String, u64)>, StoreError> {
+pub(crate) async fn installed(host: &Host, unit: &UnitId) -> Result<Option<(String, u64)>, StoreError> {
     let unit = unit.clone();
     let found = host.on_disk(move |store| store.installed(&unit.name, &unit.version)).await?;
     Ok(found.map(|found| (found.op, found.manifest.total_bytes())))
 }
 
-async fn delete(host: &Host, unit: &UnitId, op: &str) -> Result<(), StoreError> {
+/// Of an operation that the records do not know any more. That is no proof that it was ever READY: registered files
+/// that nobody confirmed go back to their owner.
+pub(crate) async fn delete(host: &Host, unit: &UnitId, op: &str) -> Result<GivenUp, StoreError> {
     let (unit, op) = (unit.clone(), op.to_owned());
     host.on_disk(move |store| {
-        store.retire(&unit.name, &unit.version, &op)?;
+        let given_up = store.give_up(&unit.name, &unit.version, &op)?;
         store.empty_trash(&op)?;
-        store.discard(&op)
+        store.discard(&op)?;
+        Ok(given_up)
     })
     .await
 }
@@ -167,6 +171,9 @@ async fn fetch(
     unit: &UnitId,
     found: &Unit,
 ) -> Result<u64, String> {
+    if let Some(bytes) = adopt_late(host, unit, found).await? {
+        return Ok(bytes);
+    }
     let digest = found.manifest.clone().ok_or("its content is not known yet")?;
     let key = ManifestKey { digest: digest.clone() };
     let manifests = load(host, tenure, Scope::default().and_key(&key)).await.map_err(|r| r.text)?;
@@ -213,7 +220,8 @@ pub fn report(tenure: &Tenure, package: &PackageRef) -> CopyReport {
     }
 }
 
-/// N3: first asks whether the row may go, then takes the files out of sight, then deletes the row, then the bytes.
+/// N3: first asks whether the row may go, then takes the files out of sight, then deletes the row, then the bytes. Files
+/// that were registered are deleted only if the package was READY; from a register that failed they go back.
 /// A crash in between leaves a row without files, which the next boot deletes.
 pub async fn drop_copy(host: &Host, tenure: &Tenure, package: &PackageRef) -> Result<(), EnsureError> {
     let report = report(tenure, package);
@@ -226,14 +234,22 @@ pub async fn drop_copy(host: &Host, tenure: &Tenure, package: &PackageRef) -> Re
         return Err(Refusal::not_yet("something still runs on it here").into());
     }
     let failed = |e: StoreError| EnsureError::Failed(e.to_string());
+    let found = view.get(&UnitKey::new(&package.unit))?.filter(|found| found.op == package.op);
+    let proven = found.is_some_and(|found| was_ready(&found));
     let (unit, op) = (package.unit.clone(), package.op.clone());
-    host.on_disk(move |store| store.retire(&unit.name, &unit.version, &op)).await.map_err(failed)?;
+    let given_up = host.on_disk(move |store| {
+        if proven {
+            store.confirm(&unit.name, &unit.version, &op)?;
+        }
+        store.give_up(&unit.name, &unit.version, &op)
+    });
+    let given_up = given_up.await.map_err(failed)?;
     host.insist(tenure, &scope, |view| dropped(view, &report)).await?;
     let op = package.op.clone();
     host.on_disk(move |store| store.empty_trash(&op).and_then(|()| store.discard(&op)))
         .await
         .map_err(failed)?;
-    tracing::info!(package = %package.unit, "deleted");
+    tracing::info!(package = %package.unit, op = package.op, ?given_up, "dropped");
     Ok(())
 }
 
@@ -245,7 +261,8 @@ pub async fn forget(host: &Host, tenure: &Tenure, package: &PackageRef) -> Resul
     if known.is_some_and(|unit| unit.op == package.op) || host.gates.count(&package.op) > 0 {
         return Ok(());
     }
-    delete(host, &package.unit, &package.op).await.map_err(|e| EnsureError::Failed(e.to_string()))?;
-    tracing::info!(package = %package.unit, op = package.op, "deleted: the cluster does not know it any more");
+    let given_up = delete(host, &package.unit, &package.op).await;
+    let given_up = given_up.map_err(|e| EnsureError::Failed(e.to_string()))?;
+    tracing::info!(package = %package.unit, op = package.op, ?given_up, "the cluster does not know it any more");
     Ok(())
 }

@@ -294,6 +294,7 @@ async fn a_create_of_a_lost_coordinator_is_finished_by_a_node_that_has_it() {
         policy: Policy::All,
         request: Some(("r".into(), kept)),
         now_ms: 0,
+        from: None,
     };
     let scope = Scope::package(&app).and_manifest(&digest).and_request("r");
     carry_out(&*cluster.kv, &scope, |view| reserve(view, &wish)).await.unwrap();

@@ -48,12 +48,26 @@ impl Dispatchers {
     where
         F: AsyncFn(RequestBuilder) -> Result<RequestBuilder, Failure>,
     {
+        let response = self.answer(method, path, repeatable, make).await?;
+        if response.status().is_success() { Ok(response) } else { Err(of_response(response).await) }
+    }
+
+    /// The same, and an error is an answer like any other.
+    pub async fn answer<F>(
+        &self,
+        method: Method,
+        path: &str,
+        repeatable: bool,
+        make: F,
+    ) -> Result<Response, Failure>
+    where
+        F: AsyncFn(RequestBuilder) -> Result<RequestBuilder, Failure>,
+    {
         let mut reasons = Vec::new();
         for address in &self.addresses {
             let request = make(self.http.request(method.clone(), format!("http://{address}{path}"))).await?;
             match request.send().await {
-                Ok(response) if response.status().is_success() => return Ok(response),
-                Ok(response) => return Err(of_response(response).await),
+                Ok(response) => return Ok(response),
                 Err(error) if error.is_connect() || repeatable => {
                     reasons.push(format!("{address}: {}", why(&error)))
                 }
@@ -86,7 +100,13 @@ pub async fn json(response: Response) -> Result<Value, Failure> {
 async fn of_response(response: Response) -> Failure {
     let status = response.status().as_u16();
     let body = response.text().await.unwrap_or_default();
-    let text = serde_json::from_str::<Value>(&body).ok().and_then(|value| error_text(&value)).unwrap_or(body);
+    of_body(status, &body)
+}
+
+/// An error's text becomes the failure.
+pub fn of_body(status: u16, body: &str) -> Failure {
+    let text = serde_json::from_str::<Value>(body).ok().and_then(|value| error_text(&value));
+    let text = text.unwrap_or_else(|| body.to_owned());
     let text = if text.trim().is_empty() { format!("HTTP status {status}") } else { text };
     Failure::of_http(status, text.trim().to_owned())
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::extract::{Multipart, Path, Query, State};
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use futures_util::StreamExt;
 use http::StatusCode;
@@ -85,6 +85,7 @@ impl FakeNode {
         let app = Router::new()
             .route("/livez", get(|| async { "ok" }))
             .route("/packages/{name}/{version}", put(put_package))
+            .route("/packages/{name}/{version}/register", post(register_package))
             .route("/packages", get(|| async { Json(json!([])) }))
             .route("/jobs/{job}/attempts/{attempt}/{stream}", get(output))
             .layer(axum::extract::DefaultBodyLimit::disable())
@@ -214,6 +215,7 @@ impl FakeNode {
             state: CopyState::Present,
             incarnation: self.0.me.incarnation,
             bytes_done: 0,
+            digest: None,
             uses: 0,
             error: None,
             extra: Default::default(),
@@ -277,6 +279,7 @@ async fn put_package(
         aborted: false,
         request: None,
         created_at_ms: 0,
+        from: None,
         extra: Default::default(),
     };
     let (key, copy_key) = (UnitKey::new(&unit), CopyKey::new(&unit, &node.me().node));
@@ -287,6 +290,16 @@ async fn put_package(
     .await;
     done.unwrap();
     (StatusCode::OK, Json(json!({ "name": name, "version": version, "status": "READY" })))
+}
+
+/// Answers what it was asked, as if the files of the nodes differed.
+async fn register_package(
+    Path((name, version)): Path<(String, String)>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> (StatusCode, Json<Value>) {
+    let row = json!({ "node": "n1", "file": format!("{name}@{version}"), "state": "DIFFERENT" });
+    let answer = json!({ "errors": ["they differ"], "reason": "NOT_EQUAL", "rows": [row], "asked": query });
+    (StatusCode::CONFLICT, Json(answer))
 }
 
 async fn output(Path((job, attempt, stream)): Path<(String, u32, String)>) -> String {

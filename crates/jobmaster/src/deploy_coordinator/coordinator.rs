@@ -157,6 +157,7 @@ impl Coordinator {
             policy: wish.policy,
             request: None,
             now_ms: now_ms(),
+            from: None,
         };
         let mut scope = self.scope();
         if let Some((digest, _)) = &wish.manifest {

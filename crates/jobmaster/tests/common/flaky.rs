@@ -32,6 +32,8 @@ pub enum Fate {
     Late,
     /// None gets through.
     Refused,
+    /// Those that make a package READY do not get through.
+    NeverReady,
 }
 
 fn nobody_knows() -> KvError {
@@ -41,6 +43,13 @@ fn nobody_knows() -> KvError {
 fn writes_a_package(txn: &Txn) -> bool {
     let prefix = UnitKey::PREFIX.as_bytes();
     txn.success.iter().any(|op| matches!(op, Op::Put(put) if put.key.starts_with(prefix)))
+}
+
+fn makes_ready(txn: &Txn) -> bool {
+    let ready = b"\"state\":\"READY\"";
+    txn.success
+        .iter()
+        .any(|op| matches!(op, Op::Put(put) if put.value.windows(ready.len()).any(|w| w == ready)))
 }
 
 impl FlakyKv {
@@ -84,13 +93,14 @@ impl Kv for FlakyKv {
         let fate = {
             let mut fate = self.fate.lock();
             let now = *fate;
-            if now != Fate::Fine {
+            if !matches!(now, Fate::Fine | Fate::NeverReady) {
                 *fate = Fate::Refused;
             }
             now
         };
         match fate {
-            Fate::Fine => store.txn(txn).await,
+            Fate::NeverReady if makes_ready(&txn) => Err(KvError::NotSent("no leader".into())),
+            Fate::Fine | Fate::NeverReady => store.txn(txn).await,
             Fate::Refused => Err(KvError::NotSent("no leader".into())),
             Fate::AnswerLost => {
                 store.txn(txn).await?;

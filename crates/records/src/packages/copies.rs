@@ -28,41 +28,50 @@ pub struct CopyReport {
 /// N1: the node fetches. Allowed to targets while CREATING, to every server node while READY, and for a pinned job
 /// while REMOVING. Scope: [`crate::Scope::package`].
 pub fn fetching(view: &View, report: &CopyReport, bytes_done: u64) -> Result<Plan<()>, Refusal> {
-    write(view, report, CopyState::Fetching, bytes_done, None)
+    write(view, report, Says { bytes_done, ..Says::new(CopyState::Fetching) })
 }
 
 /// N1: the copy is verified, published and durable. Scope: [`crate::Scope::package`].
 pub fn present(view: &View, report: &CopyReport, bytes: u64) -> Result<Plan<()>, Refusal> {
-    write(view, report, CopyState::Present, bytes, None)
+    write(view, report, Says { bytes_done: bytes, ..Says::new(CopyState::Present) })
 }
 
 /// N1: the copy could not be made. Scope: [`crate::Scope::package`].
 pub fn failed(view: &View, report: &CopyReport, error: &str) -> Result<Plan<()>, Refusal> {
-    write(view, report, CopyState::Failed, 0, Some(error))
+    write(view, report, Says { error: Some(error), ..Says::new(CopyState::Failed) })
 }
 
 /// A published copy was found damaged. Scope: [`crate::Scope::package`].
 pub fn corrupt(view: &View, report: &CopyReport, error: &str) -> Result<Plan<()>, Refusal> {
-    write(view, report, CopyState::Corrupt, 0, Some(error))
+    write(view, report, Says { error: Some(error), ..Says::new(CopyState::Corrupt) })
 }
 
-fn write(
-    view: &View,
-    report: &CopyReport,
-    state: CopyState,
-    bytes_done: u64,
-    error: Option<&str>,
-) -> Result<Plan<()>, Refusal> {
+/// What a row says.
+pub(super) struct Says<'a> {
+    pub(super) state: CopyState,
+    pub(super) bytes_done: u64,
+    pub(super) digest: Option<&'a str>,
+    pub(super) error: Option<&'a str>,
+}
+
+impl Says<'_> {
+    pub(super) const fn new(state: CopyState) -> Self {
+        Self { state, bytes_done: 0, digest: None, error: None }
+    }
+}
+
+pub(super) fn write(view: &View, report: &CopyReport, says: Says<'_>) -> Result<Plan<()>, Refusal> {
     let (steps, row) = begin(view, report)?;
     let (unit_key, unit) = unit_of_op(view, &report.unit, &report.op)?;
     let steps = may_hold(view, steps, report, &unit_key, &unit)?;
     let record = Copy {
         op: report.op.clone(),
-        state,
+        state: says.state,
         incarnation: report.me.incarnation,
-        bytes_done,
+        bytes_done: says.bytes_done,
+        digest: says.digest.map(Into::into),
         uses: 0,
-        error: error.map(Into::into),
+        error: says.error.map(Into::into),
         extra: row.as_ref().map(|row| row.extra.clone()).unwrap_or_default(),
     };
     if row.as_ref().is_some_and(|row| row.value == record) {

@@ -7,6 +7,7 @@
 //! node      absent -N1-> FETCHING -N1-> PRESENT -N2-> DRAINING -N3-> absent
 //!                    FAILED <-> FETCHING     PRESENT -> CORRUPT -> FETCHING      N4: rows of a dead incarnation
 //! ```
+//! A register takes the same way: its targets' rows are FETCHING with the digest of what they found, then PRESENT.
 //! A state only moves forward for one `op`. Every write guards the record it read, so a stale coordinator, a slow
 //! node or a second reconciler is refused by the store. READY is never stored together with health: DEGRADED and
 //! LOST are derived from the live nodes.
@@ -17,6 +18,7 @@ mod jars;
 mod lost;
 mod orphan_jar;
 mod publish;
+mod register;
 mod remove;
 mod replicate;
 mod reserve;
@@ -30,6 +32,7 @@ pub use jars::{AddJar, add_jar, delete_jar, jars};
 pub use lost::{coordinator_lost, dead_copy, is_stranded, stranded, sweep_private, take_over};
 pub use orphan_jar::{JAR_UNIT_PREFIX, sweep_orphan_jar};
 pub use publish::{Progress, abort, announce, progress, ready};
+pub use register::{Inspections, adopted, inspected, inspections, was_ready};
 pub use remove::{Removal, Remove, force_remove, remove};
 pub use replicate::substitutes;
 pub(crate) use reserve::no_server_node;

@@ -9,7 +9,7 @@ use crate::keys::{CopyKey, ReqKey, UnitKey, below};
 use crate::names::UnitId;
 use crate::nodes;
 use crate::plan::{Plan, Steps, put_kept};
-use crate::record::{Copy, CopyState, Manifest, Policy, ReqOutcome, Unit, UnitState};
+use crate::record::{Copy, CopyState, Manifest, Policy, ReqOutcome, Unit, UnitOrigin, UnitState};
 use crate::refusal::Refusal;
 use crate::view::View;
 
@@ -187,6 +187,10 @@ fn tally(view: &View, unit: &UnitId, found: &Unit) -> Result<Tally, Refusal> {
             key.node == *target && copy.op == found.op && copy.incarnation == now.incarnation
         });
         match row {
+            // Of a register each node says itself what it took over.
+            Some((_, copy)) if is_other_content(found, copy) => {
+                tally.failed.push((target.clone(), "it holds other files".into()));
+            }
             Some((key, copy)) if copy.state == CopyState::Present => {
                 tally.present.push((key.clone(), copy.clone()));
             }
@@ -197,6 +201,10 @@ fn tally(view: &View, unit: &UnitId, found: &Unit) -> Result<Tally, Refusal> {
         }
     }
     Ok(tally)
+}
+
+fn is_other_content(found: &Unit, copy: &Copy) -> bool {
+    found.origin == UnitOrigin::Register && copy.state == CopyState::Present && copy.digest != found.manifest
 }
 
 /// Copies that meet the policy, of so many live targets.

@@ -47,6 +47,8 @@ pub struct Reserve {
     pub request: Option<(String, LeaseId)>,
     /// Wall clock, shown only.
     pub now_ms: u64,
+    /// Of a register: the directory on each target whose files are to be copied.
+    pub from: Option<String>,
 }
 
 /// What became of the wish.
@@ -123,6 +125,7 @@ fn new_unit(wish: &Reserve, targets: Vec<String>) -> Unit {
         aborted: false,
         request: wish.request.as_ref().map(|(id, _)| id.clone()),
         created_at_ms: wish.now_ms,
+        from: wish.from.clone(),
         extra: Default::default(),
     }
 }

@@ -32,6 +32,9 @@ pub struct Copy {
     /// Bytes verified so far.
     #[serde(default)]
     pub bytes_done: u64,
+    /// Of a register: digest of what the node found in its directory (FETCHING), or took over (PRESENT).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// Running uses, while draining.
     #[serde(default)]
     pub uses: u64,

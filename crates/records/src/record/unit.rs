@@ -89,6 +89,9 @@ pub struct Unit {
     /// When it was reserved.
     #[serde(default)]
     pub created_at_ms: u64,
+    /// Of a register: the directory on each target whose files are copied; none if they lie in the package's place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// Fields of newer writers.
     #[serde(flatten)]
     pub extra: Extra,

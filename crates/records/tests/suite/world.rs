@@ -194,6 +194,7 @@ pub fn reserve(id: &str, name: &str, coordinator: &Proc) -> Reserve {
         policy: Policy::All,
         request: None,
         now_ms: 0,
+        from: None,
     }
 }
 

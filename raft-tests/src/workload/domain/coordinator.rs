@@ -69,6 +69,7 @@ pub async fn create(session: &Session, truth: &Truth, mut chance: Chance, create
         policy: create.policy,
         request: create.request.clone().map(|request| (request, 0)),
         now_ms: 0,
+        from: None,
     };
     let scope = Scope::package(&create.unit)
         .and_manifest(&digest)

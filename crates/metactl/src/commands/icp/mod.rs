@@ -4,6 +4,7 @@ mod create;
 mod files;
 mod list;
 mod progress;
+mod register;
 mod remove;
 mod status;
 mod upload;
@@ -12,12 +13,14 @@ use clap::Subcommand;
 use records::{UnitId, keys::encode_segment};
 
 pub use self::files::file_part;
-use self::{create::Create, remove::Remove};
+use self::{create::Create, register::Register, remove::Remove};
 use crate::{cli::Globals, exit::Done};
 
 const EXAMPLES: &str = "Examples:
   metactl icp create lib:1.0 target/lib.jar deps/      a directory is taken with its tree
   metactl icp create lib:1.1 lib.jar --nodes majority --timeout 2m
+  metactl icp register lib:1.0                         what lies in WORK-DIR/icp/lib/1.0 on every node, if equal
+  metactl icp register lib:1.0 --from /opt/lib         copied from there; icp.register-from must allow it
   metactl icp status lib:1.0
   metactl icp remove lib:1.0                           safe: waits in the background for running uses
   metactl icp remove lib:1.0 --force                   at once, under running code";
@@ -28,6 +31,8 @@ const EXAMPLES: &str = "Examples:
 pub enum Icp {
     /// Makes a package of files and deploys it.
     Create(Create),
+    /// Makes a package of files that lie on the nodes already, if they are equal on all of them.
+    Register(Register),
     /// Lists the packages.
     List,
     /// One package, on each node.
@@ -45,6 +50,7 @@ impl Icp {
     pub async fn run(self, globals: &Globals) -> Done {
         match self {
             Self::Create(create) => create.run(globals).await,
+            Self::Register(register) => register.run(globals).await,
             Self::List => list::list(globals).await,
             Self::Status { unit } => status::status(globals, &unit).await,
             Self::Remove(remove) => remove.run(globals).await,

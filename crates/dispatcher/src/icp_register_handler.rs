@@ -1,0 +1,64 @@
+//! `POST /icp/{name}/{version}/register`: what lies on the nodes already becomes a package. Goes to a random live node,
+//! which coordinates; its answer, with the rows of who is to blame, is passed on.
+
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use flink_rest::{RestError, respond};
+use http::StatusCode;
+use records::UnitId;
+use records::keys::encode_segment;
+
+use crate::api_error::{self, ApiError};
+use crate::front::Front;
+use crate::icp_handlers::unknown_parameter;
+use crate::limits::DEPLOY_DEADLINE;
+use crate::node_client::NodeError;
+use crate::request::query_of;
+
+/// Parameters that are passed on to the coordinator.
+const PARAMETERS: &[&str] = &["nodes", "from", "expect", "timeout_ms"];
+/// What a coordinator needs beyond the time it may take: the undoing.
+const UNDOING: Duration = Duration::from_secs(10);
+
+/// The handler.
+pub async fn register(
+    State(front): State<Front>,
+    Path((name, version)): Path<(String, String)>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    front.check_submit_enabled()?;
+    let unit = UnitId::new(&name, &version)?;
+    let query = query_of(&request)?;
+    let mut passed = Vec::new();
+    let mut within = DEPLOY_DEADLINE;
+    for (parameter, value) in query.iter() {
+        if !PARAMETERS.contains(&parameter) {
+            return Err(unknown_parameter(parameter, PARAMETERS).into());
+        }
+        if parameter == "timeout_ms" {
+            let wrong = || {
+                let text = format!("timeout_ms: expected milliseconds, found \"{value}\"");
+                RestError::new(StatusCode::BAD_REQUEST, text)
+            };
+            within = Duration::from_millis(value.parse().map_err(|_| wrong())?);
+        }
+        passed.push(format!("{parameter}={}", encode_segment(value)));
+    }
+    let passed = passed.join("&");
+    let mut last = api_error::no_server_node();
+    for (_, node) in front.live_servers().await? {
+        let Some(address) = node.value.node_address else { continue };
+        match front.nodes.post_register(&address, &unit, &passed, within.saturating_add(UNDOING)).await {
+            Ok(answer) => return Ok(respond::json(answer.status, &answer.body)),
+            // Nothing was begun there.
+            Err(error @ NodeError::NotReached { .. }) => last = error.into(),
+            Err(error @ NodeError::Lost { .. }) => {
+                let ask = format!("{error}; it may go on: ask GET /icp/{name}/{version}");
+                return Err(RestError::new(StatusCode::BAD_GATEWAY, ask).into());
+            }
+        }
+    }
+    Err(last.into())
+}
