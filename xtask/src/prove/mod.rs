@@ -8,7 +8,7 @@ mod table;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -121,23 +121,19 @@ struct Seeds {
     first: u64,
     end: u64,
     until: Option<Instant>,
-    over: AtomicBool,
 }
 
 impl Seeds {
     fn new(prove: &Prove, asked: Instant) -> Self {
         let Range { start: first, end } = prove.range();
         let until = prove.minutes.map(|minutes| asked + Duration::from_secs(60 * minutes));
-        Self { next: AtomicU64::new(first), first, end, until, over: AtomicBool::new(false) }
+        Self { next: AtomicU64::new(first), first, end, until }
     }
 
     fn next(&self) -> Option<u64> {
-        if self.until.is_some_and(|until| Instant::now() >= until) {
-            self.over.store(true, Ordering::Relaxed);
-        }
         let seed = self.next.fetch_add(1, Ordering::Relaxed);
         // One at least: a run that checked nothing shows nothing.
-        let in_time = seed == self.first || !self.over.load(Ordering::Relaxed);
+        let in_time = seed == self.first || self.until.is_none_or(|until| Instant::now() < until);
         (seed < self.end && in_time).then_some(seed)
     }
 }
