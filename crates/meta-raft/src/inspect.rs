@@ -14,7 +14,7 @@ use crate::payload::{decode_batch, decode_entry};
 use crate::types::EntryPayload;
 
 /// What consensus says of itself, all of one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inspection {
     /// This member.
     pub member_id: u64,
@@ -35,6 +35,9 @@ pub struct Inspection {
     /// Index of the newest checkpoint of a peer that consensus was shown: from then on log, state and what is known
     /// to be committed follow it one after the other.
     pub offered: Option<u64>,
+    /// True if consensus ended by itself, as it does when its disk fails. What it says of itself may then be ahead of
+    /// what it could write.
+    pub ended: bool,
     /// The voters it goes by; two sets while a change is under way.
     pub voters: Vec<BTreeSet<u64>>,
 }
@@ -79,6 +82,7 @@ impl RaftHandle {
             committed: metrics.local_committed.as_ref().map(|id| id.index),
             checkpoint: self.inner.checkpoints.newest().map(|newest| newest.position.index),
             offered: self.inner.checkpoints.offered(),
+            ended: metrics.running_state.is_err(),
             voters: metrics.membership_config.membership().get_joint_config().clone(),
         }
     }

@@ -10,9 +10,12 @@ const PER_PROCESS: u32 = 64;
 /// An address of 127.0.0.0/8 that no other test uses at this time. On it bind port 0, and that port again later.
 pub fn own_address() -> Ipv4Addr {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
-    let given = GIVEN.fetch_add(1, Ordering::Relaxed) % PER_PROCESS;
+    address_of(std::process::id(), GIVEN.fetch_add(1, Ordering::Relaxed))
+}
+
+fn address_of(process: u32, given: u32) -> Ipv4Addr {
     let [_, high, middle, low] =
-        std::process::id().wrapping_mul(PER_PROCESS).wrapping_add(given).to_be_bytes();
+        process.wrapping_mul(PER_PROCESS).wrapping_add(given % PER_PROCESS).to_be_bytes();
     // 127.0.0.0/16 is left to those who ask for 127.0.0.1.
     Ipv4Addr::new(127, high.max(1), middle, low)
 }
@@ -26,8 +29,10 @@ mod tests {
 
     #[test]
     fn each_is_another_one_and_none_is_the_usual_one() {
-        let addresses: BTreeSet<_> = (0..PER_PROCESS).map(|_| own_address()).collect();
-        assert_eq!(addresses.len(), PER_PROCESS as usize);
+        // Two processes side by side. Other tests of this one take addresses meanwhile: the counter is not used.
+        let of = |process| (0..PER_PROCESS).map(move |given| address_of(process, given));
+        let addresses: BTreeSet<_> = of(4711).chain(of(4712)).collect();
+        assert_eq!(addresses.len(), 2 * PER_PROCESS as usize);
         assert!(addresses.iter().all(|address| address.is_loopback() && address.octets()[1] > 0));
     }
 

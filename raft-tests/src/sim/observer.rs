@@ -96,8 +96,7 @@ impl Observer {
         }
         seen.follow(handle.log(), &mut self.entries, &mut log_changes);
         let applied = number_of(handle.core().read().applied().map(|at| at.index));
-        // What is applied was known to be committed; the published number may be a moment behind.
-        let committed = number_of(inspection.committed).max(applied);
+        let committed = known_committed(&inspection, applied, seen.last());
         let offered = number_of(inspection.offered);
         // State, log, and what is known to be committed follow a peer's checkpoint one after the other.
         let covered = offered.max(number_of(inspection.checkpoint)) >= committed;
@@ -196,7 +195,10 @@ impl Seen {
         let same = |index: u64, term: u64| {
             index < kept_from || log.position(index - 1).is_some_and(|there| there.term == term)
         };
-        let mut cut = None;
+        let mut cut = self.replaced_from(log);
+        if let Some(from) = cut {
+            drop(self.entries.split_off(&from));
+        }
         while let Some((&index, &term)) = self.entries.last_key_value()
             && !same(index, term)
         {
@@ -220,6 +222,14 @@ impl Seen {
             self.durable = durable;
             changes.push(LogChange::Durable { up_to: durable });
         }
+    }
+
+    /// A peer's checkpoint over entries of another history: the log was cut down to what was committed, and the jump
+    /// over the rest followed before anybody looked. Only the term of the entry it jumped to tells.
+    fn replaced_from(&self, log: &Wal) -> Option<u64> {
+        let purged = log.purged()?;
+        let seen = self.entries.get(&place(Some(purged)))?;
+        (*seen != purged.term).then_some(self.last_view.committed + 1)
     }
 
     /// Purged in memory is not purged yet: a power cut brings it back.
@@ -267,6 +277,14 @@ impl Seen {
     }
 }
 
+/// The last entry that a replica knows to be committed. What is applied was known to be; the published number may be a
+/// moment behind. Where consensus ended on a disk that failed, it counted entries, or a peer's checkpoint, that were to
+/// be written next: nobody was told of them, and they are gone with the process.
+fn known_committed(of: &Inspection, applied: u64, last: u64) -> u64 {
+    let committed = number_of(of.committed).max(applied);
+    if of.ended { committed.min(last.max(applied)) } else { committed }
+}
+
 /// A change in one line.
 fn in_short(change: &LogChange) -> String {
     match change {
@@ -289,4 +307,54 @@ pub fn number_of(index: Option<u64>) -> u64 {
 
 fn place(position: Option<Position>) -> u64 {
     number_of(position.map(|position| position.index))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use meta_store::disk::MemDisk;
+    use meta_store::{LogEntry, WalOptions};
+
+    use super::*;
+
+    #[test]
+    fn a_replica_that_ended_knows_no_more_than_its_log_has() {
+        let mut of = Inspection { committed: Some(155), ..Inspection::default() };
+        assert_eq!(known_committed(&of, 119, 119), 156, "while it runs, its word counts");
+        of.ended = true;
+        assert_eq!(known_committed(&of, 119, 119), 119);
+        assert_eq!(known_committed(&of, 140, 119), 140, "what is applied was committed");
+        assert_eq!(known_committed(&of, 119, 170), 156);
+    }
+
+    /// Five entries of term 1, two of them committed; then a leader's checkpoint of term 2 replaces the rest.
+    #[test]
+    fn a_log_that_was_cut_and_jumped_between_two_looks_is_seen_as_cut() {
+        for (term, cut) in [(2, true), (1, false)] {
+            let disk = Arc::new(MemDisk::new());
+            let (log, _) = Wal::open(disk, Path::new("/log"), WalOptions::default()).unwrap();
+            let entry = |index| LogEntry { position: Position { term: 1, index }, payload: Bytes::new() };
+            log.append((0..5).map(entry)).unwrap();
+            log.sync().unwrap();
+            let (mut kept, mut changes) = (BTreeMap::new(), Vec::new());
+            let mut seen = Seen::default();
+            seen.start(1, &log, &mut kept, &mut changes);
+            seen.last_view.committed = 2;
+            assert_eq!(seen.last(), 5);
+
+            log.truncate_after(Some(1)).unwrap();
+            log.purge(Position { term, index: 3 }).unwrap();
+            log.sync().unwrap();
+            changes.clear();
+            seen.follow(&log, &mut kept, &mut changes);
+            let found = changes.iter().find(|change| matches!(change, LogChange::Truncated { .. }));
+            let from = if cut { 3 } else { 5 };
+            assert_eq!(found, Some(&LogChange::Truncated { from }), "{changes:?}");
+            assert_eq!(seen.jumps(&log), cut, "then it goes on above the checkpoint");
+            seen.follow_purge(&log, &mut changes);
+            assert_eq!(changes.last(), Some(&LogChange::Purged { up_to: 4, term }));
+        }
+    }
 }

@@ -5,9 +5,10 @@ mod controls;
 mod seed;
 mod table;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -37,7 +38,7 @@ pub struct Prove {
     /// The first of them; no known bugs are put in then.
     #[arg(long)]
     seed: Option<u64>,
-    /// Begins no seed after this time.
+    /// Begins no seed but the first after this time, the build and the known bugs included.
     #[arg(long)]
     minutes: Option<u64>,
     /// Only the known bugs.
@@ -52,7 +53,7 @@ pub struct Prove {
 }
 
 impl Prove {
-    fn range(&self) -> std::ops::Range<u64> {
+    fn range(&self) -> Range<u64> {
         match self.seed {
             Some(seed) => seed..seed.saturating_add(self.seeds.unwrap_or(1)),
             None => 1..self.seeds.unwrap_or(CHECKED).saturating_add(1),
@@ -72,6 +73,7 @@ pub fn check() -> anyhow::Result<()> {
 
 /// Runs what was asked for; an error if a known bug was not caught or a seed failed.
 pub fn run(prove: &Prove) -> anyhow::Result<()> {
+    let asked = Instant::now();
     let binary = build()?;
     let started = Instant::now();
     let mut summary = Vec::new();
@@ -81,18 +83,18 @@ pub fn run(prove: &Prove) -> anyhow::Result<()> {
         summary.push(format!("known bugs caught: {caught} of {caught}"));
     }
     if !prove.controls {
-        let table = seeds(prove, &binary, started)?;
+        let table = seeds(prove, &binary, asked)?;
         summary.push(format!("seeds that failed: 0 of {}", table.seeds()));
     }
     println!("{}; {:.0} s", summary.join(", "), started.elapsed().as_secs_f64());
     Ok(())
 }
 
-/// Runs seeds. With `--minutes` the time since `started` counts.
-fn seeds(prove: &Prove, binary: &Path, started: Instant) -> anyhow::Result<Table> {
+/// Runs seeds. With `--minutes` the time since `asked` counts.
+fn seeds(prove: &Prove, binary: &Path, asked: Instant) -> anyhow::Result<Table> {
     let logs = tools::root().join("target/prove");
     std::fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
-    let seeds = Seeds::new(prove, started);
+    let seeds = Seeds::new(prove, asked);
     let table = Mutex::new(Table::default());
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -116,24 +118,23 @@ fn seeds(prove: &Prove, binary: &Path, started: Instant) -> anyhow::Result<Table
 /// Which seed is next, if there is time for one.
 struct Seeds {
     next: AtomicU64,
+    first: u64,
     end: u64,
     until: Option<Instant>,
-    over: AtomicBool,
 }
 
 impl Seeds {
-    fn new(prove: &Prove, started: Instant) -> Self {
-        let range = prove.range();
-        let until = prove.minutes.map(|minutes| started + Duration::from_secs(60 * minutes));
-        Self { next: AtomicU64::new(range.start), end: range.end, until, over: AtomicBool::new(false) }
+    fn new(prove: &Prove, asked: Instant) -> Self {
+        let Range { start: first, end } = prove.range();
+        let until = prove.minutes.map(|minutes| asked + Duration::from_secs(60 * minutes));
+        Self { next: AtomicU64::new(first), first, end, until }
     }
 
     fn next(&self) -> Option<u64> {
-        if self.until.is_some_and(|until| Instant::now() >= until) {
-            self.over.store(true, Ordering::Relaxed);
-        }
         let seed = self.next.fetch_add(1, Ordering::Relaxed);
-        (seed < self.end && !self.over.load(Ordering::Relaxed)).then_some(seed)
+        // One at least: a run that checked nothing shows nothing.
+        let in_time = seed == self.first || self.until.is_none_or(|until| Instant::now() < until);
+        (seed < self.end && in_time).then_some(seed)
     }
 }
 
@@ -171,4 +172,21 @@ fn one(binary: &Path, logs: &Path, seed: u64) -> Result<Value, String> {
 /// The beginning of a violation, on one line of a table: what was seen in it can be long.
 fn short(text: &str) -> String {
     text.chars().take(200).collect::<String>().replace(['|', '\n'], "/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_that_is_up_leaves_one_seed() {
+        let asked = Instant::now();
+        let given = |minutes, asked| {
+            let seeds = Seeds::new(&Prove { minutes, seeds: Some(3), ..Prove::default() }, asked);
+            std::iter::from_fn(|| seeds.next()).collect::<Vec<_>>()
+        };
+        assert_eq!(given(None, asked), [1, 2, 3]);
+        assert_eq!(given(Some(1), asked), [1, 2, 3]);
+        assert_eq!(given(Some(0), asked), [1], "the build took it all");
+    }
 }

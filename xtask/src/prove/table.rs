@@ -22,7 +22,8 @@ const SUMS: [(&str, &str); 9] = [
     ("virtual_ms", "milliseconds of virtual time"),
 ];
 
-/// Kinds of faults there are (`Kind::ALL` of the simulator, which this tool does not link); each takes effect in some seed of so many.
+/// Kinds of faults there are (`Kind::ALL` of the simulator, which this tool does not link); each takes effect in some
+/// seed of so many.
 const KINDS: usize = 23;
 const KINDS_AFTER: u64 = 100;
 
