@@ -108,6 +108,7 @@ impl Coordinator {
             origin: UnitOrigin::Register,
             coordinator: self.session.me.clone(),
             manifest: None,
+            uploading: false,
             targets: self.wish.targets.clone(),
             policy: Policy::All,
             request: None,
