@@ -18,6 +18,7 @@
 //! This crate knows nothing of the cluster: what should be here is `jobmaster`'s business.
 
 pub mod adopt;
+mod adopted_files;
 pub mod descriptor;
 pub mod digest;
 pub mod error;
@@ -33,11 +34,14 @@ pub mod staging;
 pub mod store;
 pub mod sweep;
 pub mod verify;
+mod walk;
 
 #[cfg(test)]
 mod adopt_tests;
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod inspect_tests;
 
 pub use adopt::GivenUp;
 pub use descriptor::Descriptor;

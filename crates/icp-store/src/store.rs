@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::adopt::AdoptedFiles;
+use crate::adopted_files::AdoptedFiles;
 use crate::descriptor::{Descriptor, dir_inode};
 use crate::digest::Digest;
 use crate::error::StoreError;

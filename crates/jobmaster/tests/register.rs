@@ -2,15 +2,14 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::flaky::{Fate, FlakyKv};
-use common::{BOUND, Cluster, TestNode, spec, unit};
+use common::{BOUND, Cluster, Picture, TestNode, picture, spec, unit};
 use icp_store::peer;
 use meta_client::TypedKey;
 use records::keys::{CopyKey, NodeKey, UnitKey, below};
@@ -33,25 +32,6 @@ fn put(root: &Path, files: &[(&str, &str)]) {
         fs::write(&file, bytes).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
     }
-}
-
-type Picture = BTreeMap<PathBuf, (u64, u32, (i64, i64), Vec<u8>)>;
-
-/// All that a user could miss: inodes, modes, times of change, bytes.
-fn picture(at: &Path) -> Picture {
-    let metadata = at.symlink_metadata().unwrap();
-    let mut found = Picture::new();
-    let mut bytes = Vec::new();
-    if metadata.is_dir() {
-        for entry in fs::read_dir(at).unwrap() {
-            found.extend(picture(&entry.unwrap().path()));
-        }
-    } else if metadata.is_file() {
-        bytes = fs::read(at).unwrap();
-    }
-    let times = (metadata.mtime(), metadata.mtime_nsec());
-    found.insert(at.into(), (metadata.ino(), metadata.mode(), times, bytes));
-    found
 }
 
 fn is_read_only(root: &Path) -> bool {

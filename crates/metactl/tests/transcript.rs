@@ -61,7 +61,6 @@ const SESSION: &[(&str, &str, i32, &str)] = &[
     ("job status 00000000000000000000000000000001", "", 5, ""),
     ("icp status lib:1.0", "", 5, ""),
     ("icp list -o json", "", 0, "[]\n"),
-    ("icp register lib:latest", "", 2, ""),
     ("icp register lib:1.0", "", 3, ""),
     ("run submit --trigger-id t1 nosuch-jar", "", 3, ""),
     ("doctor", "", 0, "revision 9: 0 violations\n"),

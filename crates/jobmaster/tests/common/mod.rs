@@ -4,7 +4,9 @@
 
 pub mod flaky;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -228,6 +230,25 @@ impl TestNode {
     pub fn has(&self, unit: &UnitId, file: &str) -> bool {
         self.work_dir.join("icp").join(&unit.name).join(&unit.version).join(file).is_file()
     }
+}
+
+pub type Picture = BTreeMap<PathBuf, (u64, u32, (i64, i64), Vec<u8>)>;
+
+/// All that a user could miss: inodes, modes, times of change, bytes.
+pub fn picture(at: &Path) -> Picture {
+    let metadata = at.symlink_metadata().unwrap();
+    let mut found = Picture::new();
+    let mut bytes = Vec::new();
+    if metadata.is_dir() {
+        for entry in std::fs::read_dir(at).unwrap() {
+            found.extend(picture(&entry.unwrap().path()));
+        }
+    } else if metadata.is_file() {
+        bytes = std::fs::read(at).unwrap();
+    }
+    let times = (metadata.mtime(), metadata.mtime_nsec());
+    found.insert(at.into(), (metadata.ino(), metadata.mode(), times, bytes));
+    found
 }
 
 pub fn unit(name: &str) -> UnitId {
