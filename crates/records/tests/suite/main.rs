@@ -9,4 +9,5 @@ mod interleave;
 mod sim;
 mod sim_jobs;
 mod sim_packages;
+mod upkeep;
 mod world;
