@@ -1,5 +1,7 @@
 //! A client of the node API: a package goes to the node that becomes its deploy coordinator, output comes back.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use flink_rest::RestError;
 use futures_util::TryStreamExt;
@@ -105,6 +107,17 @@ impl NodeClient {
         let body = reqwest::Body::wrap_stream(body.into_data_stream());
         let request = self.http.put(url).header(header::CONTENT_TYPE, content_type).body(body);
         answer(address, request.timeout(DEPLOY_DEADLINE * 2)).await
+    }
+
+    /// Asks for something that takes up to `limit`; the answer is the node's, whatever it says.
+    pub async fn post(
+        &self,
+        address: &str,
+        path_and_query: &str,
+        limit: Duration,
+    ) -> Result<NodeAnswer, NodeError> {
+        let request = self.http.post(format!("http://{address}{path_and_query}")).timeout(limit);
+        answer(address, request).await
     }
 
     /// A small JSON answer.

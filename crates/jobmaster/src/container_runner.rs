@@ -69,6 +69,7 @@ impl Node {
             gates: Gates::default(),
             creates: Gates::default(),
             turns: Turns::default(),
+            verifications: Turns::default(),
             pipes: GuardPipes::default(),
             views,
             session,

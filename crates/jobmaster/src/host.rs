@@ -32,6 +32,8 @@ pub struct Host {
     pub creates: Gates,
     /// Who changes which copy.
     pub turns: Turns,
+    /// Who verifies which copy.
+    pub verifications: Turns,
     /// The pipes to its guards.
     pub pipes: GuardPipes,
     /// The records, a moment behind.

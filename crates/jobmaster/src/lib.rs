@@ -32,6 +32,8 @@ pub mod node_api;
 pub mod options;
 pub mod package_agent;
 pub mod package_copy;
+pub mod package_handlers;
+pub mod package_repair;
 pub mod receive;
 pub mod session;
 pub mod take_over;

@@ -10,7 +10,7 @@ use axum::extract::multipart::Multipart;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use icp_store::Digest;
 use records::packages::Targets;
 use records::record::{Policy, UnitOrigin};
@@ -24,6 +24,7 @@ use crate::deploy_coordinator::{Create, CreateError, create, reason_of};
 use crate::guard::logs;
 use crate::host::{Host, blocking};
 use crate::limits::{CREATE_DEADLINE, CREATE_DEADLINE_MAX, LOG_ANSWER_BYTES};
+use crate::package_handlers;
 use crate::receive::ReceiveError;
 
 /// Where the end of the stream is, in the answer to a read of output.
@@ -37,13 +38,15 @@ pub fn routes(host: Arc<Host>) -> Router {
         .route("/packages", get(list))
         .route("/packages/{name}/{version}", put(put_package).layer(DefaultBodyLimit::disable()))
         .route("/packages/{name}/{version}/manifest", get(manifest))
+        .route("/packages/{name}/{version}/verify", post(package_handlers::verify))
+        .route("/packages/{name}/{version}/pull", post(package_handlers::pull))
         .route("/blobs/{digest}", get(blob))
         .route("/jobs/{job}/attempts/{attempt}/{stream}", get(output))
         .with_state(host)
 }
 
 /// A failure as its status and one sentence.
-struct Failed(StatusCode, &'static str, String);
+pub struct Failed(pub StatusCode, pub &'static str, pub String);
 
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
@@ -80,11 +83,13 @@ impl From<CreateError> for Failed {
     }
 }
 
-fn bad_request(text: impl Into<String>) -> Failed {
+/// 400.
+pub fn bad_request(text: impl Into<String>) -> Failed {
     Failed(StatusCode::BAD_REQUEST, "BAD_REQUEST", text.into())
 }
 
-fn not_found(text: impl Into<String>) -> Failed {
+/// 404.
+pub fn not_found(text: impl Into<String>) -> Failed {
     Failed(StatusCode::NOT_FOUND, "NOT_FOUND", text.into())
 }
 

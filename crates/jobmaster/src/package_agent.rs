@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::host::Host;
 use crate::limits::{FETCH_RETRY, RESCAN_EVERY};
-use crate::package_copy::{EnsureError, drop_copy, ensure, forget, report};
+use crate::package_copy::{EnsureError, For, drop_copy, ensure, forget, report};
 use crate::session::Tenure;
 
 /// Something to do about one package.
@@ -226,6 +226,8 @@ impl PackageAgent {
             }
             UnitState::Ready => match said {
                 Some(CopyState::Present) => None,
+                // Damaged, and something runs on it: its end wakes the agent.
+                Some(CopyState::Corrupt) if self.host.gates.running(&package.op) > 0 => None,
                 // FETCHING too: whoever began it may be gone, and if not, this waits for its turn.
                 Some(_) => Some(Task::Ensure(package)),
                 None => (row.is_some() || here || target).then_some(Task::Ensure(package)),
@@ -263,8 +265,8 @@ fn ours(found: OnDisk) -> Option<(UnitId, String)> {
 async fn carry(host: &Host, tenure: &Tenure, task: &Task) -> bool {
     let package = task.package();
     let outcome = match task {
-        Task::Ensure(package) => ensure(host, tenure, package, None).await,
-        Task::Keep(package, job) => ensure(host, tenure, package, Some(job)).await,
+        Task::Ensure(package) => ensure(host, tenure, package, For::Node).await,
+        Task::Keep(package, job) => ensure(host, tenure, package, For::Pin(job)).await,
         Task::Drain(package, uses) => {
             let report = report(tenure, package);
             let uses = *uses as u64;
@@ -293,7 +295,7 @@ async fn carry(host: &Host, tenure: &Tenure, task: &Task) -> bool {
             refusal.class != Class::NotYet
         }
         Err(EnsureError::Failed(why)) => {
-            tracing::warn!(package = %package.unit, why, "not done; trying again later");
+            tracing::warn!(package = %package.unit, %why, "not done; trying again later");
             false
         }
     }

@@ -1,21 +1,33 @@
 //! `metactl icp`: code packages.
 
+mod check;
 mod create;
 mod list;
+mod node_status;
+mod pull;
+mod refs;
 mod remove;
 mod status;
+mod wait;
 
 use clap::Subcommand;
 use records::{UnitId, keys::encode_segment};
 
 pub use self::create::file_part;
-use self::{create::Create, remove::Remove};
+use self::{
+    check::Check, create::Create, pull::Pull, refs::Refs, remove::Remove, status::Status, wait::Wait,
+};
 use crate::{cli::Globals, exit::Done};
 
 const EXAMPLES: &str = "Examples:
   metactl icp create lib:1.0 target/lib.jar deps/      a directory is taken with its tree
   metactl icp create lib:1.1 lib.jar --nodes majority --timeout 2m
+  metactl icp wait lib:1.1 --nodes all                 READY and PRESENT there
   metactl icp status lib:1.0
+  metactl icp status --node n1                         its records beside its disk
+  metactl icp check lib:1.0 --repair                   reads every copy again, mends what is damaged
+  metactl icp pull lib:1.0 --node n3                   brings it there before a job needs it
+  metactl icp refs lib:1.0                             every run, job and node that holds it
   metactl icp remove lib:1.0                           safe: waits in the background for running uses
   metactl icp remove lib:1.0 --force                   at once, under running code";
 
@@ -27,12 +39,16 @@ pub enum Icp {
     Create(Create),
     /// Lists the packages.
     List,
-    /// One package, on each node.
-    Status {
-        /// The package.
-        #[arg(value_name = "NAME:VERSION")]
-        unit: UnitId,
-    },
+    /// Packages by name, on each node; or what one node has.
+    Status(Status),
+    /// Has every node that holds a package read its copy again.
+    Check(Check),
+    /// Brings a package to a node.
+    Pull(Pull),
+    /// Lists every run, job and node that holds a package.
+    Refs(Refs),
+    /// Waits until a package is READY and on the nodes.
+    Wait(Wait),
     /// Removes a package; prints who still holds it.
     Remove(Remove),
 }
@@ -43,7 +59,11 @@ impl Icp {
         match self {
             Self::Create(create) => create.run(globals).await,
             Self::List => list::list(globals).await,
-            Self::Status { unit } => status::status(globals, &unit).await,
+            Self::Status(status) => status.run(globals).await,
+            Self::Check(check) => check.run(globals).await,
+            Self::Pull(pull) => pull.run(globals).await,
+            Self::Refs(refs) => refs.run(globals).await,
+            Self::Wait(wait) => wait.run(globals).await,
             Self::Remove(remove) => remove.run(globals).await,
         }
     }
