@@ -67,6 +67,7 @@ pub struct Repair {
     pub uses: usize,
 }
 
+/// The query of a verification.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VerifyQuery {
@@ -74,6 +75,7 @@ pub struct VerifyQuery {
     repair: Option<bool>,
 }
 
+/// The query of a pull.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PullQuery {

@@ -61,8 +61,10 @@ pub struct Preview {
 /// T5. Repeating it is fine; CREATING is 409 IN_PROGRESS. Scope: [`crate::Scope::package`].
 pub fn remove(view: &View, wish: &Remove) -> Result<Plan<Removal>, Refusal> {
     let (key, found) = find(view, wish)?;
-    let removal =
-        |state| Ok::<_, Refusal>(Removal { op: found.op.clone(), state, refs: refs(view, &wish.unit)? });
+    let removal = |state| {
+        let refs = Refs { status: state, ..refs(view, &wish.unit)? };
+        Ok::<_, Refusal>(Removal { op: found.op.clone(), state, refs })
+    };
     match found.state {
         UnitState::Removing | UnitState::Purging => Ok(Plan::already(removal(found.state)?)),
         UnitState::Creating => Err(Refusal::new(
@@ -86,7 +88,9 @@ pub fn remove(view: &View, wish: &Remove) -> Result<Plan<Removal>, Refusal> {
 /// Scope: [`crate::Scope::package`] and the request.
 pub fn force_remove(view: &View, wish: &Remove) -> Result<Plan<Removal>, Refusal> {
     let (key, found) = find(view, wish)?;
-    let answer = Removal { op: found.op.clone(), state: UnitState::Purging, refs: refs(view, &wish.unit)? };
+    let state = UnitState::Purging;
+    let held = Refs { status: state, ..refs(view, &wish.unit)? };
+    let answer = Removal { op: found.op.clone(), state, refs: held };
     if found.state == UnitState::Purging {
         return Ok(Plan::already(answer));
     }
@@ -105,7 +109,8 @@ pub fn force_remove(view: &View, wish: &Remove) -> Result<Plan<Removal>, Refusal
 /// Scope: [`crate::Scope::package`].
 pub fn preview(view: &View, wish: &Remove, forced: bool) -> Result<Preview, Refusal> {
     let plan = if forced { force_remove(view, wish)? } else { remove(view, wish)? };
-    let Removal { op, state, refs } = plan.answer(view.revision());
+    let Removal { op, state, .. } = plan.answer(view.revision());
+    let refs = refs(view, &wish.unit)?;
     let running = refs.uses.iter().map(|hold| format!("{} on {}", hold.holder, hold.node)).collect();
     let waits = state == UnitState::Removing;
     Ok(Preview {
