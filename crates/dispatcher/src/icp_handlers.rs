@@ -4,20 +4,19 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use flink_rest::{RestError, respond};
 use http::{StatusCode, header};
-use records::keys::{NodeKey, encode_segment};
+use records::keys::encode_segment;
 use records::names::LATEST;
 use records::packages::{
-    PackageStatus, Remove, force_remove, node_packages, package_status, packages, remove as plan_remove,
-    resolve,
+    Remove, force_remove, package_status, packages, preview, remove as plan_remove, resolve, versions_status,
 };
 use records::{Scope, UnitId};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::api_error::{self, ApiError};
 use crate::front::{Freshness, Front};
 use crate::icp_upload;
 use crate::jar_handlers::of_failure;
-use crate::request::query_of;
+use crate::request::{flag_of, known_parameters, query_of, unknown_parameter};
 
 /// Parameters that are passed on to the coordinator.
 const CREATE_PARAMETERS: &[&str] = &["nodes", "timeout_ms", "request"];
@@ -74,13 +73,6 @@ pub async fn reachable_server(front: &Front) -> Result<String, ApiError> {
     Err(last.into())
 }
 
-/// 400, with the nearest name.
-pub fn unknown_parameter(name: &str, known: &[&str]) -> RestError {
-    let nearest = flink_rest::run_request::nearest(name, known);
-    let text = format!("unknown query parameter \"{name}\"; did you mean \"{nearest}\"?");
-    RestError::new(StatusCode::BAD_REQUEST, text)
-}
-
 /// `GET /icp`.
 pub async fn list(State(front): State<Front>, request: Request) -> Result<Response, ApiError> {
     let view = front.view(Scope::packages(), Freshness::of(&query_of(&request)?)).await?;
@@ -95,12 +87,7 @@ pub async fn versions(
 ) -> Result<Response, ApiError> {
     records::names::check_name(&name)?;
     let view = front.view(Scope::packages(), Freshness::of(&query_of(&request)?)).await?;
-    let found: Vec<PackageStatus> =
-        packages(&view)?.into_iter().filter(|package| package.name == name).collect();
-    if found.is_empty() {
-        return Err(RestError::new(StatusCode::NOT_FOUND, format!("there is no package {name}")).into());
-    }
-    Ok(respond::ok(&json!({ "packages": found })))
+    Ok(respond::ok(&json!({ "packages": versions_status(&view, &name)? })))
 }
 
 /// `GET /icp/:name/:version`.
@@ -120,7 +107,8 @@ pub async fn status(
     Ok(respond::ok(&package_status(&view, &unit)?))
 }
 
-/// `DELETE /icp/:name/:version?mode=safe|force`: answers at once; `holders` says what a safe removal waits for.
+/// `DELETE /icp/:name/:version?mode=safe|force[&op=OP][&dry-run=true]`: answers at once; `holders` says what a safe
+/// removal waits for, `refs` the same in detail. A dry run says what would happen and changes nothing.
 pub async fn remove(
     State(front): State<Front>,
     Path((name, version)): Path<(String, String)>,
@@ -128,6 +116,7 @@ pub async fn remove(
 ) -> Result<Response, ApiError> {
     let unit = UnitId::new(&name, &version)?;
     let query = query_of(&request)?;
+    known_parameters(&query, &["mode", "op", "dry-run"])?;
     let forced = match query.non_empty("mode") {
         None | Some("safe") => false,
         Some("force") => true,
@@ -142,6 +131,10 @@ pub async fn remove(
         op: query.non_empty("op").map(str::to_owned),
         reason: reason.to_owned(),
     };
+    if flag_of(&query, "dry-run")? {
+        let view = front.fresh(Scope::package(&unit)).await?;
+        return Ok(respond::ok(&preview(&view, &wish, forced)?));
+    }
     let ask = format!("GET /icp/{name}/{version}");
     let removal = if forced {
         // A create that is forced away settles its request too.
@@ -156,31 +149,7 @@ pub async fn remove(
     let removal = removal.map_err(|failure| of_failure(failure, &ask))?.answer;
     tracing::info!(package = %unit, forced, "package is being removed");
     Ok(respond::ok(&json!({
-        "name": name, "version": version, "status": removal.state, "op": removal.op, "holders": removal.holders,
-    })))
-}
-
-/// `GET /nodes/:node/icp`: what the records say of a node, and what the node finds on its disk.
-pub async fn on_node(
-    State(front): State<Front>,
-    Path(node): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let view = front.view(Scope::packages(), Freshness::of(&query_of(&request)?)).await?;
-    let recorded = node_packages(&view, &node)?;
-    let alive = view.get(&NodeKey { node: node.clone() })?;
-    if alive.is_none() && recorded.is_empty() {
-        return Err(RestError::new(StatusCode::NOT_FOUND, format!("there is no node {node}")).into());
-    }
-    let address = alive.and_then(|node| node.value.node_address);
-    let (disk, disk_error) = match address {
-        None => (Value::Null, Some("the node is not alive".to_owned())),
-        Some(address) => match front.nodes.get_json(&address, "/packages").await {
-            Ok(disk) => (disk, None),
-            Err(error) => (Value::Null, Some(error.to_string())),
-        },
-    };
-    Ok(respond::ok(&json!({
-        "node": node, "packages": recorded, "disk": disk, "disk-error": disk_error,
+        "name": name, "version": version, "status": removal.state, "op": removal.op,
+        "holders": removal.refs.holders(), "refs": removal.refs,
     })))
 }

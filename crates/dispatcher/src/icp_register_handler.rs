@@ -12,10 +12,10 @@ use records::keys::encode_segment;
 
 use crate::api_error::{self, ApiError};
 use crate::front::Front;
-use crate::icp_handlers::unknown_parameter;
 use crate::limits::DEPLOY_DEADLINE;
 use crate::node_client::NodeError;
 use crate::request::query_of;
+use crate::request::unknown_parameter;
 
 /// Parameters that are passed on to the coordinator.
 const PARAMETERS: &[&str] = &["nodes", "from", "expect", "timeout_ms"];

@@ -12,10 +12,11 @@ use records::{Scope, UnitId, nodes};
 
 use crate::api_error::{self, ApiError};
 use crate::front::Front;
-use crate::icp_handlers::{reachable_server, unknown_parameter};
+use crate::icp_handlers::reachable_server;
 use crate::limits::UPLOAD_IDLE;
 use crate::node_client::NodeError;
 use crate::request::query_of;
+use crate::request::unknown_parameter;
 
 /// Parameters of the calls about an upload.
 const UPLOAD_PARAMETERS: &[&str] = &["op", "offset"];

@@ -29,6 +29,19 @@ pub const NODE_ANSWER: Duration = Duration::from_secs(5);
 /// A package's way to its nodes, from the first byte to READY.
 pub const DEPLOY_DEADLINE: Duration = Duration::from_secs(300);
 
+/// A node that reads a package again answers within so long, and the time that its bytes take at
+/// [`CHECK_BYTES_PER_SECOND`].
+pub const CHECK_ANSWER: Duration = Duration::from_secs(30);
+
+/// What a node reads in a second at least: a slow disk that has other things to do.
+pub const CHECK_BYTES_PER_SECOND: u64 = 16 << 20;
+
+/// However large a package is, a node that reads it again is not waited for any longer.
+pub const CHECK_LONGEST: Duration = Duration::from_secs(1800);
+
+/// Longest time that a request may ask for with `timeout_ms`.
+pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// How long a request waits for this dispatcher's registration.
 pub const SESSION_WAIT: Duration = Duration::from_secs(5);
 

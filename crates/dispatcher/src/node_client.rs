@@ -135,6 +135,17 @@ impl NodeClient {
         answer(address, self.http.post(url).timeout(within + NODE_ANSWER)).await
     }
 
+    /// Asks for something that takes up to `limit`; the answer is the node's, whatever it says.
+    pub async fn post(
+        &self,
+        address: &str,
+        path_and_query: &str,
+        limit: Duration,
+    ) -> Result<NodeAnswer, NodeError> {
+        let request = self.http.post(format!("http://{address}{path_and_query}")).timeout(limit);
+        answer(address, request).await
+    }
+
     /// A small JSON answer.
     pub async fn get_json(&self, address: &str, path: &str) -> Result<Value, NodeError> {
         let request = self.http.get(format!("http://{address}{path}")).timeout(NODE_ANSWER);

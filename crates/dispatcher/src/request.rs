@@ -1,18 +1,57 @@
 //! The small parts of a request that handlers look at: query, path parameters, the raw path.
 
+use std::time::Duration;
+
 use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
 use flink_rest::path::RawPath;
 use flink_rest::query::Query;
 use flink_rest::{RestError, job_id};
-use http::{Method, request::Parts};
+use http::{Method, StatusCode, request::Parts};
 use records::JobId;
 
 use crate::front::Freshness;
+use crate::limits::LONGEST_TIMEOUT;
 
 /// The query of a request.
 pub fn query_of(request: &Request) -> Result<Query, RestError> {
     Query::parse(request.uri().query())
+}
+
+/// Refuses a parameter that is none of these, with the nearest of them.
+pub fn known_parameters(query: &Query, known: &[&str]) -> Result<(), RestError> {
+    match query.names().find(|name| !known.contains(name)) {
+        Some(name) => Err(unknown_parameter(name, known)),
+        None => Ok(()),
+    }
+}
+
+/// 400: no such parameter.
+pub fn unknown_parameter(name: &str, known: &[&str]) -> RestError {
+    let nearest = flink_rest::run_request::nearest(name, known);
+    bad(format!("unknown query parameter \"{name}\"; did you mean \"{nearest}\"?"))
+}
+
+/// A parameter that is `true` (or bare) or `false`; absent is false.
+pub fn flag_of(query: &Query, name: &str) -> Result<bool, RestError> {
+    match query.get(name) {
+        None | Some("false") => Ok(false),
+        Some("" | "true") => Ok(true),
+        Some(other) => Err(bad(format!("{name}: expected true or false, found \"{other}\""))),
+    }
+}
+
+/// The parameter `timeout_ms`.
+pub fn timeout_of(query: &Query) -> Result<Option<Duration>, RestError> {
+    let Some(text) = query.get("timeout_ms") else { return Ok(None) };
+    match text.parse::<u64>() {
+        Ok(ms) if ms > 0 => Ok(Some(Duration::from_millis(ms).min(LONGEST_TIMEOUT))),
+        _ => Err(bad(format!("timeout_ms: expected a number of milliseconds above 0, found \"{text}\""))),
+    }
+}
+
+fn bad(text: String) -> RestError {
+    RestError::new(StatusCode::BAD_REQUEST, text)
 }
 
 /// Whether the request's answer may be stale.

@@ -14,9 +14,10 @@ use tower::util::BoxCloneSyncService;
 
 use crate::front::Front;
 use crate::{
-    cluster_handlers, delete_jar_run_async_handler, icp_handlers, icp_register_handler, icp_upload,
-    jar_handlers, jar_run_handler, job_handlers, list_jar_run_async_handler, log_handlers, request,
-    status_jar_run_async_handler, submit_jar_run_async_handler,
+    cluster_handlers, delete_jar_run_async_handler, icp_check_handler, icp_handlers, icp_node_handlers,
+    icp_register_handler, icp_upload, jar_handlers, jar_run_handler, job_handlers,
+    list_jar_run_async_handler, log_handlers, request, status_jar_run_async_handler,
+    submit_jar_run_async_handler,
 };
 
 /// The whole front as a service: paths are made canonical before they are routed.
@@ -77,8 +78,11 @@ fn own_routes() -> Router<Front> {
             put(icp_handlers::create).get(icp_handlers::status).delete(icp_handlers::remove),
         )
         .route("/icp/{name}/{version}/register", post(icp_register_handler::register))
+        .route("/icp/{name}/{version}/check", post(icp_check_handler::check))
+        .route("/icp/{name}/{version}/pull", post(icp_node_handlers::pull))
+        .route("/icp/{name}/{version}/refs", get(icp_node_handlers::refs))
         .route("/nodes", get(cluster_handlers::nodes))
-        .route("/nodes/{node}/icp", get(icp_handlers::on_node))
+        .route("/nodes/{node}/icp", get(icp_node_handlers::on_node))
         .route("/jobs/{jobid}/attempts/{attempt}/{stream}", get(log_handlers::output))
 }
 

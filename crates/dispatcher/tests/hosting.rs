@@ -122,7 +122,13 @@ async fn a_package_is_created_looked_at_and_removed_through_the_front() {
     );
     let on_node = cluster.get(0, "/nodes/d1/icp").await;
     assert_eq!(on_node.json["packages"][0]["name"], "mylib", "{}", on_node.text);
-    assert!(on_node.json["disk"].as_array().is_some_and(|disk| disk.len() == 1), "{}", on_node.text);
+    let row = &on_node.json["packages"][0];
+    assert_eq!(
+        (&row["disk"]["state"], &row["drift"]),
+        (&json!("PRESENT"), &json!(false)),
+        "{}",
+        on_node.text
+    );
 
     // A run that names it waits for nothing; one that names another is refused.
     let jar = cluster.upload().await;

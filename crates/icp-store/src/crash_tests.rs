@@ -90,6 +90,88 @@ fn a_crash_between_any_two_steps_of_retire_leaves_all_or_nothing() {
     }
 }
 
+/// Flips a bit of a published file, which is its blob too.
+fn damage(store: &PackageStore) {
+    let file = store.layout().package("app", "1.0.0").unwrap().join("d.jar");
+    crate::fsx::set_mode(&file, 0o644).unwrap();
+    fs::write(&file, b"tOp").unwrap();
+}
+
+/// A copy that is whole, beside the damaged one: what is good is taken from the blobs, `d.jar` comes from elsewhere.
+fn sealed_beside(store: &PackageStore) -> Sealed {
+    let files = sealed_files(store);
+    let mut staging = store.stage("op1").unwrap();
+    for entry in files {
+        let is_good = staging.reuse(&entry).unwrap();
+        assert_eq!(is_good, entry.path != "d.jar", "{}", entry.path);
+        if !is_good {
+            fs::write(staging.part(&entry), b"top").unwrap();
+            staging.add_part(&entry).unwrap();
+        }
+    }
+    staging.seal().unwrap()
+}
+
+fn sealed_files(store: &PackageStore) -> Vec<crate::FileEntry> {
+    store.installed("app", "1.0.0").unwrap().unwrap().manifest.files().to_vec()
+}
+
+#[test]
+fn a_good_copy_takes_the_place_of_a_damaged_one_and_a_crash_between_leaves_all_or_nothing() {
+    for steps in 0..=5 {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        sealed(&store, "op1").publish("app", "1.0.0").unwrap();
+        let manifest = store.installed("app", "1.0.0").unwrap().unwrap().manifest;
+        damage(&store);
+        let good = sealed_beside(&store);
+        let report = store.verify_against("app", "1.0.0", "op1", &manifest).unwrap().unwrap();
+        assert_eq!(report.damage().collect::<Vec<_>>(), [("d.jar", crate::FileState::Corrupt)]);
+        if steps == 5 {
+            good.replace("app", "1.0.0").unwrap();
+        } else {
+            let retire = Retire::new(&store, "app", "1.0.0", "op1").unwrap().unwrap();
+            let all: [&dyn Fn() -> Result<(), StoreError>; 4] =
+                [&|| retire.make_trash(), &|| retire.rename(), &|| retire.sync(), &|| retire.forget()];
+            all.iter().take(steps).for_each(|step| step().unwrap());
+        }
+        let store = open(dir.path());
+        store.sweep(|op| op == "op1").unwrap();
+        let found = store.verify_against("app", "1.0.0", "op1", &manifest).unwrap();
+        match steps {
+            // The damaged one is still there, and still known to be damaged.
+            0 | 1 => assert!(!found.unwrap().is_clean()),
+            5 => {
+                assert!(found.unwrap().is_clean() && whole(&store));
+                assert!(fs::read_dir(store.layout().trash()).unwrap().next().is_none());
+            }
+            // Nothing, and every file is a blob yet.
+            _ => {
+                assert_eq!(found, None, "after {steps} steps");
+                let mut again = store.stage("op1").unwrap();
+                assert!(manifest.files().iter().all(|entry| again.reuse(entry).unwrap()));
+                again.seal().unwrap().publish("app", "1.0.0").unwrap();
+                assert!(whole(&store));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_is_compared_with_the_manifest_that_is_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    sealed(&store, "op1").publish("app", "1.0.0").unwrap();
+    // The descriptor says that all is well; the cluster's manifest is another.
+    let mut files = sealed_files(&store);
+    files[0].blake3 = crate::Digest::of(b"other");
+    let theirs = crate::Manifest::new(files).unwrap();
+    assert!(store.verify("app", "1.0.0").unwrap().is_clean());
+    assert!(!store.verify_against("app", "1.0.0", "op1", &theirs).unwrap().unwrap().is_clean());
+    assert_eq!(store.verify_against("app", "1.0.0", "op2", &theirs).unwrap(), None, "another op's copy");
+    assert_eq!(store.verify_against("app", "2.0.0", "op1", &theirs).unwrap(), None);
+}
+
 #[test]
 fn a_directory_put_there_after_a_crash_is_not_taken_for_ours() {
     let dir = tempfile::tempdir().unwrap();

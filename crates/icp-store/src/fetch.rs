@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::error::StoreError;
 use crate::manifest::{FileEntry, Manifest};
 use crate::peer::{Peer, PeerError};
-use crate::staging::Staging;
+use crate::staging::{Sealed, Staging};
 use crate::store::PackageStore;
 
 /// How often all sources are tried for one file.
@@ -104,7 +104,25 @@ impl Fetcher {
 
     async fn try_transfer(&self, wanted: &Wanted, sources: &[String]) -> Result<(), FetchError> {
         let (store, w) = (self.store.clone(), wanted.clone());
-        let Some(mut staging) = blocking(move || open_staging(&store, &w)).await? else { return Ok(()) };
+        let is_here =
+            blocking(move || Ok(store.installed(&w.name, &w.version)?.is_some_and(|d| d.op == w.op))).await?;
+        if is_here {
+            return Ok(());
+        }
+        let sealed = self.receive(wanted, sources).await?;
+        let w = wanted.clone();
+        blocking(move || sealed.publish(&w.name, &w.version)).await.map_err(FetchError::from)
+    }
+
+    /// Receives a whole, verified copy without publishing it, beside the one that may be published: files that are
+    /// here and have the right bytes are taken, the others come from the sources. Not shared: one caller an op.
+    pub async fn receive(&self, wanted: &Wanted, sources: &[String]) -> Result<Sealed, FetchError> {
+        let (store, w) = (self.store.clone(), wanted.clone());
+        let mut staging = blocking(move || {
+            store.check_space(w.manifest.total_bytes())?;
+            store.stage(&w.op)
+        })
+        .await?;
         let mut sources: Vec<Peer> = sources.iter().map(|s| Peer::new(self.client.clone(), s)).collect();
         for file in wanted.manifest.files() {
             let entry = file.clone();
@@ -118,18 +136,8 @@ impl Fetcher {
                 staging = fetch_file(staging, file, &self.client, &mut sources).await?;
             }
         }
-        let w = wanted.clone();
-        blocking(move || staging.seal()?.publish(&w.name, &w.version)).await.map_err(FetchError::from)
+        blocking(move || staging.seal()).await.map_err(FetchError::from)
     }
-}
-
-/// `None` if the package is here.
-fn open_staging(store: &PackageStore, wanted: &Wanted) -> Result<Option<Staging>, StoreError> {
-    if store.installed(&wanted.name, &wanted.version)?.is_some_and(|d| d.op == wanted.op) {
-        return Ok(None);
-    }
-    store.check_space(wanted.manifest.total_bytes())?;
-    store.stage(&wanted.op).map(Some)
 }
 
 async fn blocking<T: Send + 'static>(

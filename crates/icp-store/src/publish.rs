@@ -16,6 +16,9 @@
 //! 3 fsync of icp/name                   "                              "
 //! 4 descriptor deleted                  trash                          deletes it
 //! then, when the caller has said so to the store: empty_trash
+//!
+//! replace: retire, publish, empty_trash, all of one op. A crash in between leaves no copy; the one that was to take
+//! the place is still staged, and its files are blobs: the op takes them from there.
 //! ```
 
 use std::fs;
@@ -39,6 +42,15 @@ impl Sealed {
         publish.sync()?;
         publish.protect()?;
         publish.clean_up()
+    }
+
+    /// Takes the place of a damaged copy of the same op, which goes whole, with whatever else lies in it. For a
+    /// moment there is none: nothing may run on the package.
+    pub fn replace(self, name: &str, version: &str) -> Result<(), StoreError> {
+        let (store, op) = (self.store.clone(), self.op.clone());
+        store.retire(name, version, &op)?;
+        self.publish(name, version)?;
+        store.empty_trash(&op)
     }
 }
 

@@ -26,6 +26,19 @@ pub enum FileState {
     Unreadable,
 }
 
+impl FileState {
+    /// The word, as in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Missing => "MISSING",
+            Self::Extra => "EXTRA",
+            Self::Corrupt => "CORRUPT",
+            Self::Unreadable => "UNREADABLE",
+        }
+    }
+}
+
 /// The state of every file, by path.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct VerifyReport {
@@ -36,7 +49,13 @@ pub struct VerifyReport {
 impl VerifyReport {
     /// True if every file is as published and there is no other.
     pub fn is_clean(&self) -> bool {
-        self.files.values().all(|s| *s == FileState::Ok)
+        self.damage().next().is_none()
+    }
+
+    /// What is not as published, by path.
+    pub fn damage(&self) -> impl Iterator<Item = (&str, FileState)> {
+        let bad = self.files.iter().filter(|(_, state)| **state != FileState::Ok);
+        bad.map(|(path, state)| (path.as_str(), *state))
     }
 }
 
@@ -47,6 +66,29 @@ impl PackageStore {
             return Err(StoreError::Absent { name: name.into(), version: version.into() });
         };
         verify_tree(&self.layout().package(name, version)?, &descriptor.manifest)
+    }
+
+    /// Compares the copy that `op` published with a manifest that somebody else vouches for. `None` if nothing that
+    /// `op` published is here. A copy that is replaced meanwhile is read again.
+    pub fn verify_against(
+        &self,
+        name: &str,
+        version: &str,
+        op: &str,
+        manifest: &Manifest,
+    ) -> Result<Option<VerifyReport>, StoreError> {
+        let published = || Ok::<_, StoreError>(self.installed(name, version)?.filter(|d| d.op == op));
+        let dir = self.layout().package(name, version)?;
+        loop {
+            let Some(before) = published()? else { return Ok(None) };
+            let report = verify_tree(&dir, manifest);
+            match published()? {
+                None => return Ok(None),
+                Some(after) if after.inode == before.inode => return report.map(Some),
+                // A repair took its place: it has an inode of its own.
+                Some(_) => {}
+            }
+        }
     }
 }
 

@@ -76,6 +76,7 @@ impl Node {
             given: Given::default(),
             inspections: Inspections::default(),
             turns: Turns::default(),
+            verifications: Turns::default(),
             pipes: GuardPipes::default(),
             views,
             session,

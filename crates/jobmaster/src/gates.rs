@@ -16,7 +16,15 @@ pub struct Gates {
 #[derive(Debug, Default)]
 struct Shared {
     held: Mutex<HashMap<String, usize>>,
+    waiting: Mutex<HashMap<String, usize>>,
     changed: Notify,
+}
+
+/// A use that waits for the copy: it is held, and nothing of it runs yet.
+#[derive(Debug)]
+pub struct Waiting {
+    op: String,
+    shared: Arc<Shared>,
 }
 
 /// A running use. Dropped when nothing of it runs any more.
@@ -33,9 +41,23 @@ impl Gates {
         Hold { op: op.to_owned(), shared: self.shared.clone() }
     }
 
-    /// Running uses.
+    /// Uses, running or about to.
     pub fn count(&self, op: &str) -> usize {
         self.shared.held.lock().get(op).copied().unwrap_or(0)
+    }
+
+    /// Says that a held use still waits for the copy. Dropped with the turn of the operation still held, so that who
+    /// has the turn knows what runs.
+    pub fn wait(&self, op: &str) -> Waiting {
+        *self.shared.waiting.lock().entry(op.to_owned()).or_default() += 1;
+        Waiting { op: op.to_owned(), shared: self.shared.clone() }
+    }
+
+    /// Uses that may have opened something: those that do not wait for the copy any more.
+    pub fn running(&self, op: &str) -> usize {
+        // In this order: a use that begins in between is counted as one that runs, never the other way round.
+        let waiting = self.shared.waiting.lock().get(op).copied().unwrap_or(0);
+        self.count(op).saturating_sub(waiting)
     }
 
     /// Returns when a use ended after the call.
@@ -46,14 +68,24 @@ impl Gates {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut held = self.shared.held.lock();
-        if let Some(count) = held.get_mut(&self.op) {
-            *count -= 1;
-            if *count == 0 {
-                held.remove(&self.op);
-            }
-        }
+        one_less(&self.shared.held, &self.op);
         self.shared.changed.notify_one();
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        one_less(&self.shared.waiting, &self.op);
+    }
+}
+
+fn one_less(counts: &Mutex<HashMap<String, usize>>, op: &str) {
+    let mut counts = counts.lock();
+    if let Some(count) = counts.get_mut(op) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(op);
+        }
     }
 }
 
@@ -86,5 +118,15 @@ mod tests {
         drop(b);
         assert_eq!(gates.count("op"), 0);
         gates.changed().await;
+    }
+
+    #[test]
+    fn a_use_that_waits_for_the_copy_does_not_run_on_it() {
+        let gates = Gates::default();
+        let (_runs, _starts) = (gates.hold("op"), gates.hold("op"));
+        let waiting = gates.wait("op");
+        assert_eq!((gates.count("op"), gates.running("op")), (2, 1));
+        drop(waiting);
+        assert_eq!(gates.running("op"), 2);
     }
 }

@@ -41,6 +41,8 @@ pub struct Host {
     pub inspections: Inspections,
     /// Who changes which copy.
     pub turns: Turns,
+    /// Who verifies which copy.
+    pub verifications: Turns,
     /// The pipes to its guards.
     pub pipes: GuardPipes,
     /// The records, a moment behind.

@@ -33,7 +33,7 @@ use crate::limits::{
     ALIVE_AFTER, CREATED_LOOK, LAST_WRITES, RELEASE_PAUSE, STOP_GRACE, STORE_RETRY, SUCCESSOR_PAUSE,
 };
 use crate::metrics::End;
-use crate::package_copy::{EnsureError, ensure};
+use crate::package_copy::{EnsureError, For, ensure};
 use crate::session::Tenure;
 
 /// Supervises one claimed job.
@@ -230,7 +230,7 @@ impl JobMaster {
     }
 
     async fn ensure(&self, package: &PackageRef) -> Result<(), Halt> {
-        match ensure(&self.host, &self.tenure, package, Some(&self.id)).await {
+        match ensure(&self.host, &self.tenure, package, For::Start(&self.id)).await {
             Ok(()) => Ok(()),
             Err(EnsureError::Refused(refusal)) => Err(refusal.into()),
             Err(EnsureError::Failed(why)) => {

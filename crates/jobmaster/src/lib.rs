@@ -35,6 +35,8 @@ pub mod operation;
 pub mod options;
 pub mod package_agent;
 pub mod package_copy;
+pub mod package_handlers;
+pub mod package_repair;
 pub mod receive;
 mod register_api;
 pub mod register_coordinator;

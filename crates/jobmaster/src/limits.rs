@@ -26,6 +26,10 @@ pub const STORE_RETRY: Duration = Duration::from_millis(300);
 pub const RELEASE_PAUSE: Duration = Duration::from_secs(2);
 /// Pause before a READY package that could not be fetched is fetched again.
 pub const FETCH_RETRY: Duration = Duration::from_secs(10);
+/// Files named in the answer to a verification, those that are fine aside: "N more" says how many others there are.
+pub const VERIFY_ROWS: usize = 1000;
+/// Default deadline of a pull.
+pub const PULL_DEADLINE: Duration = Duration::from_secs(300);
 /// How often a node compares disk and store though nothing changed.
 pub const RESCAN_EVERY: Duration = Duration::from_secs(30);
 /// Default deadline of a create.

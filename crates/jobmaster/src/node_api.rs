@@ -22,6 +22,7 @@ use crate::host::{Host, blocking};
 use crate::limits::{
     CREATE_DEADLINE, CREATE_DEADLINE_MAX, LOG_ANSWER_BYTES, MAX_FILE_LIST_BYTES, MAX_REQUEST_ID,
 };
+use crate::package_handlers;
 use crate::receive::ReceiveError;
 use crate::register_api;
 use crate::upload_api;
@@ -51,6 +52,8 @@ pub fn routes(host: Arc<Host>) -> Router {
         .route("/packages/{name}/{version}/register", post(register_api::post))
         .route("/packages/{name}/{version}/inspection", get(register_api::inspection))
         .route("/blobs/{digest}", get(blob_api::blob))
+        .route("/packages/{name}/{version}/verify", post(package_handlers::verify))
+        .route("/packages/{name}/{version}/pull", post(package_handlers::pull))
         .route("/jobs/{job}/attempts/{attempt}/{stream}", get(output))
         .with_state(host)
 }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use crate::deploy_coordinator::take_over;
 use crate::host::Host;
 use crate::limits::{FETCH_RETRY, RESCAN_EVERY};
-use crate::package_copy::{EnsureError, drop_copy, ensure, forget, report};
+use crate::package_copy::{EnsureError, For, drop_copy, ensure, forget, report};
 use crate::register_target::{confirm, is_due, take_part};
 use crate::session::Tenure;
 
@@ -264,6 +264,8 @@ impl PackageAgent {
                 Some(CopyState::Present) => {
                     disk.is_some_and(|here| here.tentative).then_some(Task::Confirm(package))
                 }
+                // Damaged, and something runs on it: its end wakes the agent.
+                Some(CopyState::Corrupt) if self.host.gates.running(&package.op) > 0 => None,
                 // FETCHING too: whoever began it may be gone, and if not, this waits for its turn.
                 Some(_) => Some(Task::Ensure(package)),
                 None if row.is_some() || here || target => Some(Task::Ensure(package)),
@@ -307,10 +309,10 @@ fn ours(found: OnDisk) -> Option<(UnitId, Here)> {
 async fn carry(host: &Arc<Host>, tenure: &Tenure, task: &Task) -> bool {
     let package = task.package();
     let outcome = match task {
-        Task::Ensure(package) => ensure(host, tenure, package, None).await,
         Task::TakePart(package) => take_part(host, tenure, package).await,
         Task::Confirm(package) => confirm(host, package).await,
-        Task::Keep(package, job) => ensure(host, tenure, package, Some(job)).await,
+        Task::Ensure(package) => ensure(host, tenure, package, For::Node).await,
+        Task::Keep(package, job) => ensure(host, tenure, package, For::Pin(job)).await,
         Task::Drain(package, uses) => {
             let report = report(tenure, package);
             let uses = *uses as u64;
@@ -340,7 +342,7 @@ async fn carry(host: &Arc<Host>, tenure: &Tenure, task: &Task) -> bool {
             refusal.class != Class::NotYet
         }
         Err(EnsureError::Failed(why)) => {
-            tracing::warn!(package = %package.unit, why, "not done; trying again later");
+            tracing::warn!(package = %package.unit, %why, "not done; trying again later");
             false
         }
     }

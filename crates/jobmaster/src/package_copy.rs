@@ -2,12 +2,13 @@
 //! fetch, the agent's and a deletion never cross.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use icp_store::{FileEntry, GivenUp, Manifest as DiskManifest, StoreError, Wanted};
+use icp_store::{FetchError, FileEntry, GivenUp, Manifest as DiskManifest, StoreError, Wanted};
 use meta_client::TypedKey;
 use rand::seq::SliceRandom;
 use records::keys::{CopyKey, ManifestKey, NodeKey, UnitKey, below};
-use records::packages::{CopyReport, dropped, failed, fetching, present, was_ready};
+use records::packages::{CopyReport, drains, dropped, failed, fetching, present, was_ready};
 use records::record::{Copy, CopyState, Manifest, ManifestFile, NodeRef, PackageRef, Unit, UnitState};
 use records::{Class, JobId, Refusal, Scope, UnitId, View, nodes};
 use tokio::time::sleep;
@@ -15,6 +16,7 @@ use tokio::time::sleep;
 use crate::host::Host;
 use crate::limits::STORE_RETRY;
 use crate::metrics::End;
+use crate::package_repair::{Suspect, Turn};
 use crate::register_target::adopt_late;
 use crate::session::Tenure;
 
@@ -24,7 +26,57 @@ pub enum EnsureError {
     /// It may not be here, or no longer.
     Refused(Refusal),
     /// It cannot be had: disk or sources.
-    Failed(String),
+    Failed(Trouble),
+}
+
+/// What is wrong with the disk or the sources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// In one word for programs: `ENOSPC`, `EIO`, `NO_SOURCE`, ...
+    pub code: &'static str,
+    /// In words.
+    pub why: String,
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Self { code: error.code(), why: error.to_string() }
+    }
+}
+
+impl From<FetchError> for Trouble {
+    fn from(error: FetchError) -> Self {
+        Self { code: error.code(), why: error.to_string() }
+    }
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        Self { code: refusal.class.code(), why: refusal.text }
+    }
+}
+
+impl From<Trouble> for EnsureError {
+    fn from(trouble: Trouble) -> Self {
+        Self::Failed(trouble)
+    }
+}
+
+/// For whom a copy is made sure of.
+#[derive(Debug, Clone, Copy)]
+pub enum For<'a> {
+    /// The node.
+    Node,
+    /// A job that may still start here, later.
+    Pin(&'a JobId),
+    /// A job that is about to start and holds the gate.
+    Start(&'a JobId),
 }
 
 impl From<Refusal> for EnsureError {
@@ -67,11 +119,18 @@ pub async fn ensure(
     host: &Host,
     tenure: &Tenure,
     package: &PackageRef,
-    for_job: Option<&JobId>,
+    whom: For<'_>,
 ) -> Result<(), EnsureError> {
-    let turn = host.turns.of(&package.op);
-    let _mine = turn.lock().await;
-    ensure_alone(host, tenure, package, for_job).await
+    let (for_job, waiting) = match whom {
+        For::Node => (None, None),
+        For::Pin(job) => (Some(job), None),
+        For::Start(job) => (Some(job), Some(host.gates.wait(&package.op))),
+    };
+    let turn: Turn = Arc::new(host.turns.of(&package.op).lock_owned().await);
+    let done = ensure_alone(host, tenure, package, for_job, &turn).await;
+    // Before the turn: see `Gates::wait`.
+    drop(waiting);
+    done
 }
 
 /// [`ensure`], with the turn held.
@@ -80,6 +139,7 @@ async fn ensure_alone(
     tenure: &Tenure,
     package: &PackageRef,
     for_job: Option<&JobId>,
+    turn: &Turn,
 ) -> Result<(), EnsureError> {
     let unit = &package.unit;
     let report = CopyReport {
@@ -93,17 +153,22 @@ async fn ensure_alone(
         return Err(Refusal::new(Class::UnitNotReady, format!("package {unit} is gone")).into());
     };
     let scope = Scope::package(unit);
-    let on_disk = installed(host, unit).await.map_err(|e| EnsureError::Failed(e.to_string()))?;
+    let on_disk = installed(host, unit).await.map_err(Trouble::from)?;
     if let Some((op, bytes)) = on_disk {
         if op == package.op {
-            let row = view.get(&CopyKey::new(unit, &report.me.node))?;
-            if row.is_some_and(|row| is_usable(&row, &report)) {
+            let row = view.get(&CopyKey::new(unit, &report.me.node))?.filter(|row| row.op == op);
+            if row.as_ref().is_some_and(|row| is_usable(row, &report)) {
                 return Ok(());
             }
-            return Ok(host.insist(tenure, &scope, |view| present(view, &report, bytes)).await?);
+            // What an earlier boot verified stays verified. Without that, or with a word of damage, it is read again.
+            if row.is_some_and(|row| drains(row.state)) {
+                return Ok(host.insist(tenure, &scope, |view| present(view, &report, bytes)).await?);
+            }
+            let (view, found, report, turn) = (&view, &found.value, &report, turn.clone());
+            return Suspect { host, tenure, view, found, report, turn }.settle().await;
         }
         // What the records do not know any more makes room.
-        delete(host, unit, &op).await.map_err(|e| EnsureError::Failed(e.to_string()))?;
+        delete(host, unit, &op).await.map_err(Trouble::from)?;
     }
     host.insist(tenure, &scope, |view| fetching(view, &report, 0)).await?;
     match fetch(host, tenure, &view, unit, &found).await {
@@ -112,11 +177,11 @@ async fn ensure_alone(
             tracing::info!(package = %unit, bytes, "fetched");
             Ok(host.insist(tenure, &scope, |view| present(view, &report, bytes)).await?)
         }
-        Err(why) => {
+        Err(trouble) => {
             host.metrics.fetches.get_or_create(&End { end: "failed" }).inc();
-            tracing::warn!(package = %unit, why, "not fetched");
-            host.insist(tenure, &scope, |view| failed(view, &report, &why)).await?;
-            Err(EnsureError::Failed(why))
+            tracing::warn!(package = %unit, why = trouble.why, "not fetched");
+            host.insist(tenure, &scope, |view| failed(view, &report, &trouble.why)).await?;
+            Err(trouble.into())
         }
     }
 }
@@ -131,7 +196,8 @@ fn is_usable(row: &Copy, report: &CopyReport) -> bool {
     state && row.op == report.op && row.incarnation == report.me.incarnation
 }
 
-pub(crate) async fn load(host: &Host, tenure: &Tenure, scope: Scope) -> Result<View, Refusal> {
+/// Reads a scope, however long the store stays away, as long as this boot has the right to write.
+pub async fn load(host: &Host, tenure: &Tenure, scope: Scope) -> Result<View, Refusal> {
     loop {
         match View::load(&*host.kv, scope.clone()).await {
             Ok(view) => return Ok(view),
@@ -170,25 +236,32 @@ async fn fetch(
     view: &View,
     unit: &UnitId,
     found: &Unit,
-) -> Result<u64, String> {
+) -> Result<u64, Trouble> {
     if let Some(bytes) = adopt_late(host, unit, found).await? {
         return Ok(bytes);
     }
-    let digest = found.manifest.clone().ok_or("its content is not known yet")?;
-    let key = ManifestKey { digest: digest.clone() };
-    let manifests = load(host, tenure, Scope::default().and_key(&key)).await.map_err(|r| r.text)?;
-    let record = manifests.get(&key).map_err(|r| r.text)?.ok_or("its manifest is gone")?;
-    let manifest = from_record(&record, &digest)?;
+    let manifest = manifest_of(host, tenure, found).await?;
     let bytes = manifest.total_bytes();
-    let sources = sources(view, unit, found, &host.options.name).map_err(|r| r.text)?;
+    let sources = sources(view, unit, found, &host.options.name)?;
     let wanted =
         Wanted { op: found.op.clone(), name: unit.name.clone(), version: unit.version.clone(), manifest };
-    host.fetcher.fetch(&wanted, &sources).await.map_err(|e| e.to_string())?;
+    let fetched = host.fetcher.fetch(&wanted, &sources).await;
+    fetched.map_err(|error| Trouble { code: error.code(), why: error.to_string() })?;
     Ok(bytes)
 }
 
+/// The manifest that the cluster recorded for a package.
+pub async fn manifest_of(host: &Host, tenure: &Tenure, found: &Unit) -> Result<DiskManifest, Trouble> {
+    let unknown = |why: &str| Trouble { code: "NO_MANIFEST", why: why.to_owned() };
+    let digest = found.manifest.clone().ok_or_else(|| unknown("its content is not known yet"))?;
+    let key = ManifestKey { digest: digest.clone() };
+    let manifests = load(host, tenure, Scope::default().and_key(&key)).await?;
+    let record = manifests.get(&key)?.ok_or_else(|| unknown("its manifest is gone"))?;
+    from_record(&record, &digest).map_err(|why| unknown(&why))
+}
+
 /// Addresses of live nodes that have it, in random order; the coordinator of a running create last.
-fn sources(view: &View, unit: &UnitId, found: &Unit, not: &str) -> Result<Vec<String>, Refusal> {
+pub fn sources(view: &View, unit: &UnitId, found: &Unit, not: &str) -> Result<Vec<String>, Refusal> {
     let address = |node: &str| -> Result<Option<String>, Refusal> {
         Ok(view.get(&NodeKey { node: node.into() })?.and_then(|node| node.value.node_address))
     };
@@ -233,7 +306,7 @@ pub async fn drop_copy(host: &Host, tenure: &Tenure, package: &PackageRef) -> Re
     if host.gates.count(&package.op) > 0 {
         return Err(Refusal::not_yet("something still runs on it here").into());
     }
-    let failed = |e: StoreError| EnsureError::Failed(e.to_string());
+    let failed = |e: StoreError| EnsureError::from(Trouble::from(e));
     let found = view.get(&UnitKey::new(&package.unit))?.filter(|found| found.op == package.op);
     let proven = found.is_some_and(|found| was_ready(&found));
     let (unit, op) = (package.unit.clone(), package.op.clone());
@@ -261,8 +334,7 @@ pub async fn forget(host: &Host, tenure: &Tenure, package: &PackageRef) -> Resul
     if known.is_some_and(|unit| unit.op == package.op) || host.gates.count(&package.op) > 0 {
         return Ok(());
     }
-    let given_up = delete(host, &package.unit, &package.op).await;
-    let given_up = given_up.map_err(|e| EnsureError::Failed(e.to_string()))?;
+    let given_up = delete(host, &package.unit, &package.op).await.map_err(Trouble::from)?;
     tracing::info!(package = %package.unit, op = package.op, ?given_up, "the cluster does not know it any more");
     Ok(())
 }

@@ -21,7 +21,7 @@ use records::record::{CopyState, PackageRef, Unit, UnitOrigin, UnitState};
 use records::{Refusal, Scope, UnitId};
 
 use crate::host::Host;
-use crate::package_copy::{EnsureError, delete, installed, load, report};
+use crate::package_copy::{EnsureError, Trouble, delete, installed, load, report};
 use crate::session::Tenure;
 
 /// What this process found for registers, by operation: asked for by coordinators while one goes on.
@@ -110,7 +110,7 @@ async fn look(
     package: &PackageRef,
     unit: &Unit,
 ) -> Result<Result<Arc<Inspection>, InspectError>, EnsureError> {
-    let later = |e: StoreError| EnsureError::Failed(e.to_string());
+    let later = |e: StoreError| EnsureError::from(Trouble::from(e));
     if let Some((op, _)) = installed(host, &package.unit).await.map_err(later)?
         && op != package.op
     {
@@ -193,13 +193,13 @@ pub async fn confirm(host: &Host, package: &PackageRef) -> Result<(), EnsureErro
     let _mine = turn.lock().await;
     let PackageRef { unit, op } = package.clone();
     let confirmed = host.on_disk(move |store| store.confirm(&unit.name, &unit.version, &op)).await;
-    confirmed.map(|_| ()).map_err(|e| EnsureError::Failed(e.to_string()))
+    confirmed.map(|_| ()).map_err(|e| Trouble::from(e).into())
 }
 
 /// A target of a register that was away when the others took theirs over: what lies in its place is the package if it
 /// is equal. Other files of the user are neither replaced nor deleted. None if there is nothing and it is to be
 /// fetched; nodes that were not asked to register what they have are left alone too.
-pub async fn adopt_late(host: &Host, unit: &UnitId, found: &Unit) -> Result<Option<u64>, String> {
+pub async fn adopt_late(host: &Host, unit: &UnitId, found: &Unit) -> Result<Option<u64>, Trouble> {
     let concerned = found.origin == UnitOrigin::Register
         && found.from.is_none()
         && found.targets.contains(&host.options.name)
@@ -220,8 +220,9 @@ pub async fn adopt_late(host: &Host, unit: &UnitId, found: &Unit) -> Result<Opti
     Ok(Some(here.manifest.total_bytes()))
 }
 
-fn in_the_way(unit: &UnitId, why: &str) -> String {
-    format!("files lie where {unit} belongs and are not replaced: {why}; move them away")
+fn in_the_way(unit: &UnitId, why: &str) -> Trouble {
+    let why = format!("files lie where {unit} belongs and are not replaced: {why}; move them away");
+    Trouble { code: "OCCUPIED", why }
 }
 
 /// Digest of `from` on this node, for a register of what is READY already.

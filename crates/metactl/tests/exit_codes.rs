@@ -60,7 +60,19 @@ fn what_makes_no_sense_is_usage() {
         vec!["lease", "revoke", "xyz"],
         vec!["run", "status", "two words"],
         vec!["job", "status", "12"],
-        vec!["icp", "status", "no-version"],
+        vec!["icp", "status"],
+        vec!["icp", "status", "lib:"],
+        vec!["icp", "status", "a/b"],
+        vec!["icp", "status", "--node", ""],
+        vec!["icp", "check", "no-version"],
+        vec!["icp", "check", "lib:latest"],
+        vec!["icp", "pull", "lib:1.0"],
+        vec!["icp", "pull", "lib:1.0", "--node", "a/b"],
+        vec!["icp", "pull", "lib:1.0", "--node", "n1", "--timeout", "soon"],
+        vec!["icp", "refs", "con:1"],
+        vec!["icp", "wait", "lib:1.0", "--nodes", ""],
+        vec!["icp", "wait", "lib:1.0", "--nodes", "n1,,n2"],
+        vec!["icp", "remove", "lib:1.0", "--dry-run", "--wait"],
         vec!["--command-timeout", "5", "get", "k"],
     ] {
         let output = metactl(&args);
@@ -77,6 +89,13 @@ fn help_and_completion_are_data() {
         let output = metactl(&args);
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{args:?}");
+    }
+    let bash = String::from_utf8(metactl(&["completion", "bash"]).stdout).unwrap();
+    for command in ["create", "list", "status", "check", "pull", "refs", "wait", "remove"] {
+        let help = String::from_utf8(metactl(&["icp", command, "--help"]).stdout).unwrap();
+        let has_examples = help.contains(&format!("metactl icp {command} "));
+        assert!(has_examples || ["create", "list"].contains(&command), "{help}");
+        assert!(bash.contains(&format!("icp,{command})")), "completion of {command}");
     }
     let help = String::from_utf8(metactl(&["run", "submit", "--help"]).stdout).unwrap();
     assert!(help.contains("Examples:"), "{help}");

@@ -21,6 +21,8 @@ pub enum Class {
     NameCase,
     /// Code may not start on this package now.
     UnitNotReady,
+    /// The package became another, or was removed, while its copies were checked.
+    ChangedDuringCheck,
     /// The same id was used for a different request.
     Different,
     /// The run was deleted and its id may not be used again yet.
@@ -52,6 +54,7 @@ impl Class {
             | Self::Removing
             | Self::NameCase
             | Self::UnitNotReady
+            | Self::ChangedDuringCheck
             | Self::Different
             | Self::Deleted
             | Self::JobIdInUse
@@ -72,6 +75,7 @@ impl Class {
             Self::Removing => "REMOVING",
             Self::NameCase => "NAME_CASE",
             Self::UnitNotReady => "UNIT_NOT_READY",
+            Self::ChangedDuringCheck => "CHANGED_DURING_CHECK",
             Self::Different => "DIFFERENT",
             Self::Deleted => "DELETED",
             Self::JobIdInUse => "JOB_ID_IN_USE",

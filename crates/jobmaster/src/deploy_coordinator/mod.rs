@@ -30,7 +30,7 @@ pub use self::upload::{MissingFile, Upload, UploadError, Uploads};
 use crate::host::Host;
 use crate::limits::CREATE_DEADLINE;
 use crate::metrics::End;
-use crate::package_copy::EnsureError;
+use crate::package_copy::{EnsureError, Trouble};
 use crate::receive::ReceiveError;
 use crate::session::Tenure;
 
@@ -156,7 +156,7 @@ pub async fn take_over(host: &Arc<Host>, tenure: &Tenure, package: &PackageRef) 
         Err(CreateError::Refused(refusal)) => Err(EnsureError::Refused(refusal)),
         Err(error) => {
             tracing::warn!(package = %package.unit, ?timeout, "a create that was taken over failed");
-            Err(EnsureError::Failed(reason_of(&error)))
+            Err(Trouble { code: "UNDONE", why: reason_of(&error) }.into())
         }
     }
 }

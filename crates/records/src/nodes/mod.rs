@@ -39,6 +39,20 @@ pub fn live_servers(view: &View) -> Result<Vec<(NodeRef, Stored<Node>)>, Refusal
     Ok(nodes)
 }
 
+/// True if a process of that name lives and is a server node.
+pub fn is_server(view: &View, node: &str) -> Result<bool, Refusal> {
+    Ok(view.get(&NodeKey { node: node.into() })?.is_some_and(|node| node.is_server()))
+}
+
+/// The live server nodes in one line, for who named another.
+pub fn servers_line(view: &View) -> Result<String, Refusal> {
+    let names: Vec<String> = live_servers(view)?.into_iter().map(|(of, _)| of.node).collect();
+    Ok(match names.as_slice() {
+        [] => "no server node is alive".to_owned(),
+        names => format!("live server nodes: {}", names.join(", ")),
+    })
+}
+
 /// True if an operator wants no new jobs there.
 pub fn is_draining(view: &View, node: &str) -> Result<bool, Refusal> {
     Ok(view.get(&NodeDrainKey { node: node.into() })?.is_some())

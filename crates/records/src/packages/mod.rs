@@ -16,13 +16,16 @@ mod copies;
 mod finish;
 mod jars;
 mod lost;
+mod on_node;
 mod orphan_jar;
 mod publish;
+mod refs;
 mod register;
 mod remove;
 mod replicate;
 mod reserve;
 mod resolve;
+mod standing;
 mod status;
 mod uses;
 
@@ -30,16 +33,19 @@ pub use copies::{CopyReport, corrupt, draining, drains, dropped, failed, fetchin
 pub use finish::finish;
 pub use jars::{AddJar, add_jar, delete_jar, jars};
 pub use lost::{coordinator_lost, dead_copy, is_stranded, stranded, sweep_private, take_over};
+pub use on_node::{Found, NodePackage, OnDisk, Published, node_packages};
 pub use orphan_jar::{JAR_UNIT_PREFIX, sweep_orphan_jar};
 pub use publish::{Progress, abort, announce, progress, ready};
+pub use refs::{JobHold, NodeHold, Refs, UseHold, refs};
 pub use register::{Inspections, adopted, inspected, inspections, was_ready};
-pub use remove::{Removal, Remove, force_remove, remove};
+pub use remove::{Preview, Removal, Remove, force_remove, preview, remove};
 pub use replicate::substitutes;
 pub(crate) use reserve::no_server_node;
 pub use reserve::{Reserve, Reserved, Targets, reserve};
 pub(crate) use resolve::guard_ready;
 pub use resolve::{ready_package, resolve};
-pub use status::{CopyStatus, NodePackage, PackageStatus, node_packages, package_status, packages};
+pub use standing::{Standing, Wanted, standing, unknown_nodes};
+pub use status::{CopyStatus, PackageStatus, package_status, packages, versions_status};
 pub use uses::{BeginUse, begin_use, end_use};
 
 use meta_client::Stored;

@@ -4,7 +4,8 @@ use meta_client::{Stored, TypedKey};
 use serde::Serialize;
 
 use super::publish::settle_request;
-use crate::keys::{PinKey, UnitKey, UseKey, below};
+use super::refs::{Refs, refs};
+use crate::keys::{PinKey, UnitKey, below};
 use crate::names::UnitId;
 use crate::plan::{Plan, Steps};
 use crate::record::{ReqOutcome, Unit, UnitState};
@@ -29,15 +30,41 @@ pub struct Removal {
     pub op: String,
     /// The state it is in now.
     pub state: UnitState,
-    /// Who holds it: `job JOB` for pins, `HOLDER on NODE` for running uses.
-    pub holders: Vec<String>,
+    /// Who holds it. A forced removal does not wait for them.
+    pub refs: Refs,
+}
+
+/// What a removal would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preview {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its operation.
+    pub op: String,
+    /// The state it is in.
+    pub from: UnitState,
+    /// The state it would go to.
+    pub to: UnitState,
+    /// Jobs and running uses that a safe removal would wait for.
+    pub waits_for: Vec<String>,
+    /// Running uses that a forced removal would end.
+    pub ends: Vec<String>,
+    /// Nodes that would delete their copies; one that is away does it when it comes back.
+    pub deletes: Vec<String>,
+    /// Who holds it.
+    pub refs: Refs,
 }
 
 /// T5. Repeating it is fine; CREATING is 409 IN_PROGRESS. Scope: [`crate::Scope::package`].
 pub fn remove(view: &View, wish: &Remove) -> Result<Plan<Removal>, Refusal> {
     let (key, found) = find(view, wish)?;
-    let removal =
-        |state| Ok::<_, Refusal>(Removal { op: found.op.clone(), state, holders: holders(view, wish)? });
+    let removal = |state| {
+        let refs = Refs { status: state, ..refs(view, &wish.unit)? };
+        Ok::<_, Refusal>(Removal { op: found.op.clone(), state, refs })
+    };
     match found.state {
         UnitState::Removing | UnitState::Purging => Ok(Plan::already(removal(found.state)?)),
         UnitState::Creating => Err(Refusal::new(
@@ -61,7 +88,9 @@ pub fn remove(view: &View, wish: &Remove) -> Result<Plan<Removal>, Refusal> {
 /// Scope: [`crate::Scope::package`] and the request.
 pub fn force_remove(view: &View, wish: &Remove) -> Result<Plan<Removal>, Refusal> {
     let (key, found) = find(view, wish)?;
-    let answer = Removal { op: found.op.clone(), state: UnitState::Purging, holders: holders(view, wish)? };
+    let state = UnitState::Purging;
+    let held = Refs { status: state, ..refs(view, &wish.unit)? };
+    let answer = Removal { op: found.op.clone(), state, refs: held };
     if found.state == UnitState::Purging {
         return Ok(Plan::already(answer));
     }
@@ -76,13 +105,25 @@ pub fn force_remove(view: &View, wish: &Remove) -> Result<Plan<Removal>, Refusal
     Ok(steps.put(&key, &record).delete_prefix(&below(PinKey::PREFIX, &wish.unit)).answer(answer))
 }
 
-/// Who holds the package.
-pub(super) fn holders(view: &View, wish: &Remove) -> Result<Vec<String>, Refusal> {
-    let pins = view.under::<PinKey>(&below(PinKey::PREFIX, &wish.unit))?;
-    let uses = view.under::<UseKey>(&below(UseKey::PREFIX, &wish.unit))?;
-    let pins = pins.into_iter().map(|(key, _)| format!("job {}", key.job));
-    let uses = uses.into_iter().map(|(key, _)| format!("{} on {}", key.holder, key.node));
-    Ok(pins.chain(uses).collect())
+/// What [`remove`] or [`force_remove`] would do, or the refusal it would meet. Writes nothing.
+/// Scope: [`crate::Scope::package`].
+pub fn preview(view: &View, wish: &Remove, forced: bool) -> Result<Preview, Refusal> {
+    let plan = if forced { force_remove(view, wish)? } else { remove(view, wish)? };
+    let Removal { op, state, .. } = plan.answer(view.revision());
+    let refs = refs(view, &wish.unit)?;
+    let running = refs.uses.iter().map(|hold| format!("{} on {}", hold.holder, hold.node)).collect();
+    let waits = state == UnitState::Removing;
+    Ok(Preview {
+        name: wish.unit.name.clone(),
+        version: wish.unit.version.clone(),
+        op,
+        from: refs.status,
+        to: state,
+        waits_for: if waits { refs.holders() } else { Vec::new() },
+        ends: if waits { Vec::new() } else { running },
+        deletes: refs.nodes.iter().map(|hold| hold.node.clone()).collect(),
+        refs,
+    })
 }
 
 fn find(view: &View, wish: &Remove) -> Result<(UnitKey, Stored<Unit>), Refusal> {

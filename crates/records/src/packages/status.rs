@@ -7,7 +7,7 @@ use meta_client::{Stored, TypedKey};
 use serde::Serialize;
 
 use super::publish::required;
-use crate::keys::{CopyKey, PinKey, UnitKey, UseKey, below};
+use crate::keys::{CopyKey, PinKey, UnitKey, UseKey, below, versions};
 use crate::names::UnitId;
 use crate::nodes;
 use crate::record::{Copy, CopyState, NodeRef, Unit, UnitState};
@@ -61,18 +61,6 @@ pub struct CopyStatus {
     pub alive: bool,
 }
 
-/// One package on one node, as `/nodes/{node}/icp` shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NodePackage {
-    /// Its name.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// The node's copy.
-    #[serde(flatten)]
-    pub copy: CopyStatus,
-}
-
 /// One package. Scope: [`crate::Scope::package`].
 pub fn package_status(view: &View, unit: &UnitId) -> Result<PackageStatus, Refusal> {
     let found = view.get(&UnitKey::new(unit))?;
@@ -85,14 +73,16 @@ pub fn packages(view: &View) -> Result<Vec<PackageStatus>, Refusal> {
     view.all::<UnitKey>()?.iter().map(|(key, found)| join(view, &key.unit, found)).collect()
 }
 
-/// Every package that has a row on a node. Scope: [`crate::Scope::packages`].
-pub fn node_packages(view: &View, node: &str) -> Result<Vec<NodePackage>, Refusal> {
-    let mut found = Vec::new();
-    for (key, copy) in view.all::<CopyKey>()? {
-        if key.node == node {
-            let copy = copy_status(view, &key.unit, node, Some(&copy))?;
-            found.push(NodePackage { name: key.unit.name, version: key.unit.version, copy });
-        }
+/// Every version of a name. Scope: [`crate::Scope::packages`].
+pub fn versions_status(view: &View, name: &str) -> Result<Vec<PackageStatus>, Refusal> {
+    crate::names::check_name(name)?;
+    let found: Vec<PackageStatus> = view
+        .under::<UnitKey>(&versions(name))?
+        .iter()
+        .map(|(key, found)| join(view, &key.unit, found))
+        .collect::<Result<_, _>>()?;
+    if found.is_empty() {
+        return Err(Refusal::not_found(format!("there is no package {name}")));
     }
     Ok(found)
 }
@@ -134,7 +124,7 @@ fn join(view: &View, unit: &UnitId, found: &Stored<Unit>) -> Result<PackageStatu
     })
 }
 
-fn copy_status(
+pub(super) fn copy_status(
     view: &View,
     unit: &UnitId,
     node: &str,

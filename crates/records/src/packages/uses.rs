@@ -60,7 +60,14 @@ pub fn begin_use(view: &View, wish: &BeginUse) -> Result<Plan<()>, Refusal> {
     let copy = match copy {
         Some(copy) if copy.state == CopyState::Present => copy,
         Some(copy) if copy.state == CopyState::Draining && pinned => copy,
-        _ => return refuse(&format!("is not on node {}", wish.me.node)),
+        // The package is fine; this copy of it is being fetched, or was found damaged a moment ago. The job is not to
+        // fail for that: it goes on elsewhere, or here a little later.
+        _ => {
+            return Err(Refusal::not_yet(format!(
+                "package {} is not on node {} now",
+                wish.unit, wish.me.node
+            )));
+        }
     };
     let key = UseKey::new(&wish.unit, &wish.me.node, &wish.holder);
     let found = view.get(&key)?;

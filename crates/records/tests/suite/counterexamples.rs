@@ -170,7 +170,7 @@ fn start_on_a_copy_that_turns_out_damaged() {
     world.must(|view| packages::corrupt(view, &report(&package.unit, &package.op, &a), "app.jar differs"));
     assert!(world.commit(late_start).is_none());
     let refusal = world.refused(|view| packages::begin_use(view, &begin(&package, &job(1), &a)));
-    assert_eq!(refusal.class, Class::UnitNotReady);
+    assert_eq!(refusal.class, Class::NotYet, "the package is READY: the job moves, it does not fail");
 }
 
 /// The same with a job: it was admitted while READY, so it runs and moves while REMOVING, and the package goes after.
@@ -241,7 +241,7 @@ fn draining_leaves_a_pinned_fetch_alone() {
         world.must(|view| packages::draining(view, &mine, 0));
         assert_eq!(state(), unfinished);
         let refusal = world.refused(|view| packages::begin_use(view, &pinned));
-        assert_eq!(refusal.class, Class::UnitNotReady, "nothing is there to start from");
+        assert_eq!(refusal.class, Class::NotYet, "nothing is there to start from");
     }
     world.must(|view| packages::present(view, &fetch, 3));
     world.must(|view| packages::draining(view, &mine, 0));

@@ -11,4 +11,5 @@ mod register;
 mod sim;
 mod sim_jobs;
 mod sim_packages;
+mod upkeep;
 mod world;

@@ -1,19 +1,27 @@
 //! `metactl icp`: code packages.
 
+mod check;
 mod create;
 mod files;
 mod list;
+mod node_status;
 mod progress;
+mod pull;
+mod refs;
 mod register;
 mod remove;
 mod status;
 mod upload;
+mod wait;
 
 use clap::Subcommand;
 use records::{UnitId, keys::encode_segment};
 
 pub use self::files::file_part;
-use self::{create::Create, register::Register, remove::Remove};
+use self::{
+    check::Check, create::Create, pull::Pull, refs::Refs, register::Register, remove::Remove, status::Status,
+    wait::Wait,
+};
 use crate::{cli::Globals, exit::Done};
 
 const EXAMPLES: &str = "Examples:
@@ -21,7 +29,12 @@ const EXAMPLES: &str = "Examples:
   metactl icp create lib:1.1 lib.jar --nodes majority --timeout 2m
   metactl icp register lib:1.0                         what lies in WORK-DIR/icp/lib/1.0 on every node, if equal
   metactl icp register lib:1.0 --from /opt/lib         copied from there; icp.register-from must allow it
+  metactl icp wait lib:1.1 --nodes all                 READY and PRESENT there
   metactl icp status lib:1.0
+  metactl icp status --node n1                         its records beside its disk
+  metactl icp check lib:1.0 --repair                   reads every copy again, mends what is damaged
+  metactl icp pull lib:1.0 --node n3                   brings it there before a job needs it
+  metactl icp refs lib:1.0                             every run, job and node that holds it
   metactl icp remove lib:1.0                           safe: waits in the background for running uses
   metactl icp remove lib:1.0 --force                   at once, under running code";
 
@@ -35,12 +48,16 @@ pub enum Icp {
     Register(Register),
     /// Lists the packages.
     List,
-    /// One package, on each node.
-    Status {
-        /// The package.
-        #[arg(value_name = "NAME:VERSION")]
-        unit: UnitId,
-    },
+    /// Packages by name, on each node; or what one node has.
+    Status(Status),
+    /// Has every node that holds a package read its copy again.
+    Check(Check),
+    /// Brings a package to a node.
+    Pull(Pull),
+    /// Lists every run, job and node that holds a package.
+    Refs(Refs),
+    /// Waits until a package is READY and on the nodes.
+    Wait(Wait),
     /// Removes a package; prints who still holds it.
     Remove(Remove),
 }
@@ -52,7 +69,11 @@ impl Icp {
             Self::Create(create) => create.run(globals).await,
             Self::Register(register) => register.run(globals).await,
             Self::List => list::list(globals).await,
-            Self::Status { unit } => status::status(globals, &unit).await,
+            Self::Status(status) => status.run(globals).await,
+            Self::Check(check) => check.run(globals).await,
+            Self::Pull(pull) => pull.run(globals).await,
+            Self::Refs(refs) => refs.run(globals).await,
+            Self::Wait(wait) => wait.run(globals).await,
             Self::Remove(remove) => remove.run(globals).await,
         }
     }

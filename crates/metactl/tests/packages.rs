@@ -1,0 +1,297 @@
+//! The operator's commands for packages against a real replica, a dispatcher and server nodes: what they print, where,
+//! and their exit codes.
+
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
+
+use dispatcher::{Dispatcher, DispatcherOptions};
+use jobmaster::{HostConfig, Node, NodeOptions};
+use meta_client::{EtcdKv, Kv};
+use meta_replica::{Replica, ReplicaOptions};
+use process_kit::{ByteSize, Shutdown};
+use records::{Scope, Steps, View, carry_out, keys::UnitKey, record::UnitState};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Site {
+    dir: tempfile::TempDir,
+    replica: Replica,
+    kv: Arc<dyn Kv>,
+    dispatcher: Dispatcher,
+    shutdown: Shutdown,
+}
+
+/// What a command did.
+#[derive(Debug)]
+struct Did {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Site {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let options = ReplicaOptions {
+            data_dir: dir.path().join("r1"),
+            listen_client: any,
+            listen_peer: any,
+            ..ReplicaOptions::default()
+        };
+        let replica = Replica::start(options, &Shutdown::new()).await.unwrap();
+        replica.ready().await;
+        let endpoint = replica.client_addr().to_string();
+        let kv: Arc<dyn Kv> = Arc::new(EtcdKv::connect([endpoint], Default::default()).unwrap());
+        let shutdown = Shutdown::new();
+        let options = DispatcherOptions {
+            node_name: "d1".into(),
+            listen_rest: any,
+            web_tmpdir: dir.path().join("spool"),
+            single_enable: true,
+            icp_grace: Duration::from_secs(600),
+            ..DispatcherOptions::default()
+        };
+        let dispatcher =
+            Dispatcher::start(kv.clone(), options, HostConfig::default(), shutdown.clone()).await.unwrap();
+        let mut session = dispatcher.session.clone();
+        tokio::time::timeout(PATIENCE, session.wait_for(Option::is_some)).await.unwrap().unwrap();
+        Self { dir, replica, kv, dispatcher, shutdown }
+    }
+
+    async fn node(&self, name: &str) -> (Node, Shutdown) {
+        let options = NodeOptions {
+            name: name.into(),
+            slots: 1,
+            host: HostConfig {
+                work_dir: self.dir.path().join(name),
+                listen_node: "127.0.0.1:0".parse().unwrap(),
+                java: "/no/such/java".into(),
+                min_free: ByteSize(0),
+                ..HostConfig::default()
+            },
+            ..NodeOptions::default()
+        };
+        let end = Shutdown::new();
+        let node = Node::start(self.kv.clone(), options, end.clone()).await.unwrap();
+        let mut session = node.session();
+        tokio::time::timeout(PATIENCE, session.wait_for(Option::is_some)).await.unwrap().unwrap();
+        (node, end)
+    }
+
+    fn file(&self, node: &str, path: &str) -> PathBuf {
+        self.dir.path().join(node).join("icp/lib/1.0").join(path)
+    }
+
+    async fn ctl(&self, line: &str) -> Did {
+        let endpoint = self.replica.client_addr().to_string();
+        let line = line.to_owned();
+        tokio::task::spawn_blocking(move || run(&endpoint, &line)).await.unwrap()
+    }
+
+    /// The command's standard output; it must succeed and say nothing else.
+    async fn ok(&self, line: &str) -> String {
+        let did = self.ctl(line).await;
+        assert_eq!((did.code, did.err.as_str()), (0, ""), "{line}: {did:?}");
+        did.out
+    }
+
+    async fn json(&self, line: &str) -> Value {
+        let did = self.ctl(&format!("{line} -o json")).await;
+        serde_json::from_str(&did.out).unwrap_or_else(|error| panic!("{line}: {error}: {did:?}"))
+    }
+
+    /// The command fails with this code, and its error says so.
+    async fn fails(&self, line: &str, code: i32, says: &str) -> String {
+        let did = self.ctl(line).await;
+        assert_eq!(did.code, code, "{line}: {did:?}");
+        assert!(did.err.contains(says), "{line}: {did:?}");
+        did.out
+    }
+
+    /// A package that stays CREATING: its coordinator lives and does nothing.
+    async fn stuck(&self) {
+        let (like, key) =
+            (UnitKey { unit: "lib:1.0".parse().unwrap() }, UnitKey { unit: "slow:1".parse().unwrap() });
+        let view = View::load(&*self.kv, Scope::default().and_key(&like)).await.unwrap();
+        let mut unit = view.get(&like).unwrap().unwrap().value;
+        unit.state = UnitState::Creating;
+        unit.op = "slow".into();
+        unit.targets = Vec::new();
+        unit.coordinator = self.dispatcher.session.borrow().as_ref().unwrap().me.clone();
+        let scope = Scope::default().and_key(&key);
+        carry_out(&*self.kv, &scope, |_| Ok(Steps::new().absent(&key).put(&key, &unit).answer(())))
+            .await
+            .unwrap();
+    }
+
+    async fn stop(self) {
+        self.shutdown.finish(PATIENCE).await;
+        self.replica.shutdown().await;
+    }
+}
+
+fn run(endpoint: &str, line: &str) -> Did {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_metactl"));
+    let output = command.args(["--endpoints", endpoint]).args(line.split(' ')).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Did { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn flip(file: &Path) {
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[0] ^= 1;
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::write(file, bytes).unwrap();
+}
+
+async fn with_lib() -> (Site, Vec<(Node, Shutdown)>) {
+    let site = Site::start().await;
+    let nodes = vec![site.node("n1").await, site.node("n2").await];
+    let tree = site.dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("lib")).unwrap();
+    std::fs::write(tree.join("a.jar"), "one").unwrap();
+    std::fs::write(tree.join("lib/b.jar"), "two").unwrap();
+    let did = site.ctl(&format!("icp create lib:1.0 {}", tree.display())).await;
+    assert_eq!(did.code, 0, "{did:?}");
+    (site, nodes)
+}
+
+async fn end(site: Site, nodes: Vec<(Node, Shutdown)>) {
+    for (_, shutdown) in nodes {
+        shutdown.finish(PATIENCE).await;
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_copy_is_found_mended_and_waited_for() {
+    let (site, nodes) = with_lib().await;
+    assert_eq!(site.ok("icp check lib:1.0").await, "NODE  FILE  STATE\nn1    *     OK\nn2    *     OK\n");
+    flip(&site.file("n2", "lib/b.jar"));
+    let table = "NODE  FILE       STATE\nn1    *          OK\nn2    lib/b.jar  CORRUPT\n";
+    assert_eq!(site.fails("icp check lib:1.0", 1, "").await, table);
+    let found = site.json("icp check lib:1.0").await;
+    assert_eq!((&found["clean"], &found["rows"][1]["file"]), (&json!(false), &json!("lib/b.jar")));
+    let mending = site.fails("icp check lib:1.0 --repair", 1, "n2: being fetched again").await;
+    assert_eq!(mending, table);
+    assert_eq!(site.ok("icp wait lib:1.0 --nodes n2 --timeout 30s").await, "lib:1.0 READY on n2\n");
+    assert_eq!(site.ok("icp check lib:1.0").await, "NODE  FILE  STATE\nn1    *     OK\nn2    *     OK\n");
+    assert_eq!(std::fs::read(site.file("n2", "lib/b.jar")).unwrap(), b"two");
+    site.fails("icp check lib:2.0", 5, "there is no package lib:2.0").await;
+    end(site, nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_package_is_pulled_and_waited_for() {
+    let (site, mut nodes) = with_lib().await;
+    assert_eq!(site.ok("icp wait lib:1.0").await, "lib:1.0 READY on n1,n2\n");
+    nodes.push(site.node("n3").await);
+    // A node that came later is no target: it gets the package when a job needs it, or by hand.
+    site.fails("icp wait lib:1.0 --nodes n3 --timeout 300ms", 3, "icp pull lib:1.0 --node n3").await;
+    assert_eq!(site.ok("icp pull lib:1.0 --node n3").await, "lib:1.0 PRESENT on n3\n");
+    assert_eq!(site.ok("icp wait lib:1.0 --nodes n3").await, "lib:1.0 READY on n3\n");
+    let waited = site.json("icp wait lib:1.0 --nodes majority").await;
+    assert_eq!((&waited["status"], &waited["nodes"]), (&json!("READY"), &json!(["n1", "n2"])));
+    site.fails("icp wait lib:1.0 --nodes n1,n9", 5, "no server node n9; live server nodes: n1, n2, n3").await;
+    site.fails("icp pull lib:1.0 --node n9", 5, "live server nodes: n1, n2, n3").await;
+    site.fails("icp pull lib:1.0 --node d1", 2, "no server node").await;
+    site.fails("icp pull lib:9.0 --node n3", 5, "there is no package lib:9.0").await;
+
+    site.stuck().await;
+    let told = site.fails("icp wait slow:1 --timeout 300ms", 3, "slow:1 is CREATING, on 0 of 1 nodes").await;
+    assert_eq!(told, "");
+    site.fails("icp pull slow:1 --node n3", 4, "not READY: it is CREATING").await;
+    // It goes away under somebody who waits.
+    let waiting = site.ctl("icp wait slow:1 --timeout 30s");
+    let removed = async {
+        tokio::task::yield_now().await;
+        site.ctl("icp remove slow:1 --force").await
+    };
+    let (waited, removed) = tokio::join!(waiting, removed);
+    assert_eq!(removed.code, 0, "{removed:?}");
+    // If the removal was faster than its start, it never saw the package.
+    assert!(waited.code == 1 || waited.code == 5, "{waited:?}");
+    assert!(waited.err.contains("slow:1"), "{waited:?}");
+    end(site, nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_shows_versions_nodes_and_what_is_on_a_disk() {
+    let (site, mut nodes) = with_lib().await;
+    let versions = site.ok("icp status lib").await;
+    assert_eq!(
+        versions,
+        "VERSION  STATUS  PRESENT  USES  JOBS  FILES  BYTES  ERROR\n1.0      READY   2/2      0     0     2      6      -\n"
+    );
+    let one = site.ok("icp status lib:1.0").await;
+    assert!(one.starts_with("lib:1.0 READY\nNODE  STATUS   ALIVE"), "{one}");
+    assert_eq!(site.json("icp status lib").await["packages"][0], site.json("icp status lib:1.0").await);
+    std::fs::create_dir_all(site.dir.path().join("n1/icp/by-hand/2")).unwrap();
+    let node = site.ok("icp status --node n1").await;
+    let lines: Vec<Vec<&str>> = node.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["n1", "ALIVE"]);
+    assert_eq!(lines[1], ["PACKAGE", "STATUS", "DISK", "OP", "USES", "BYTES", "DRIFT", "ERROR"]);
+    assert_eq!(lines[2], ["by-hand:2", "-", "UNREGISTERED", "-", "0", "0", "no", "-"]);
+    assert_eq!((lines[3][0], lines[3][1], lines[3][2], lines[3][6]), ("lib:1.0", "PRESENT", "PRESENT", "no"));
+    let filtered = site.json("icp status lib:1.0 --node n1").await;
+    assert_eq!(filtered["packages"].as_array().unwrap().len(), 1);
+    site.fails("icp status lib:2.0 --node n1", 5, "node n1 has no lib:2.0").await;
+    site.fails("icp status --node n9", 5, "there is no node n9").await;
+    let (_, end_of_n2) = nodes.remove(1);
+    end_of_n2.finish(PATIENCE).await;
+    let dead = site.ok("icp status lib --node n2").await;
+    assert!(dead.starts_with("n2 OFFLINE: the node is not alive\n") && dead.contains("UNKNOWN"), "{dead}");
+    let degraded = site.ok("icp status lib:1.0").await;
+    assert!(degraded.starts_with("lib:1.0 DEGRADED"), "{degraded}");
+    end(site, nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_says_what_it_would_do_what_it_does_and_who_is_in_the_way() {
+    let (site, nodes) = with_lib().await;
+    let refs = site.ok("icp refs lib:1.0").await;
+    assert_eq!(
+        refs,
+        "KIND  JOB  RUN  NODE  STATE\ncopy  -    -    n1    PRESENT\ncopy  -    -    n2    PRESENT\n"
+    );
+    let before = site.json("icp refs lib:1.0").await;
+    let dry = site.ok("icp remove lib:1.0 --dry-run").await;
+    assert_eq!(
+        dry,
+        format!(
+            "lib:1.0 would go from READY to REMOVING\nthese nodes would delete their copies: n1, n2\n{refs}"
+        )
+    );
+    let forced = site.json("icp remove lib:1.0 --dry-run --force").await;
+    assert_eq!(
+        (&forced["from"], &forced["to"], &forced["refs"]),
+        (&json!("READY"), &json!("PURGING"), &before)
+    );
+    assert_eq!(site.json("icp refs lib:1.0").await, before, "a dry run changes nothing");
+
+    // One that is refused says who holds it, and why it is refused.
+    site.stuck().await;
+    for line in ["icp remove slow:1", "icp remove slow:1 --dry-run"] {
+        assert_eq!(
+            site.fails(line, 4, "slow:1 is being created").await,
+            "KIND  JOB  RUN  NODE  STATE\n",
+            "{line}"
+        );
+        let told = site.json(line).await;
+        assert!(told["refused"].as_str().unwrap().contains("being created"), "{told}");
+        assert_eq!(told["refs"]["status"], "CREATING");
+    }
+    site.fails("icp remove lib:2.0 --dry-run", 5, "there is no package lib:2.0").await;
+    let removed = site.ctl("icp remove lib:1.0 --wait --timeout 30s").await;
+    assert_eq!(removed.code, 0, "{removed:?}");
+    site.fails("icp refs lib:1.0", 5, "there is no package lib:1.0").await;
+    assert!(!site.file("n1", "a.jar").exists() && !site.file("n2", "a.jar").exists());
+    end(site, nodes).await;
+}
