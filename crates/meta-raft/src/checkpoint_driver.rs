@@ -71,8 +71,9 @@ impl CheckpointDriver {
 
     async fn checkpoint(&self) -> Result<(), CheckpointError> {
         // Positive control: the log goes first, the checkpoint that makes up for it is yet to be written.
+        let applied = *self.applied.borrow();
         if active(Control::PurgeBeforeVerified)
-            && let Some(applied) = (*self.applied.borrow()).and_then(|index| self.wal.position(index))
+            && let Some(applied) = applied.and_then(|index| self.wal.position(index))
         {
             // A log that does not take it stops the replica elsewhere.
             let _ = self.wal.purge(applied);

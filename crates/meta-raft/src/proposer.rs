@@ -32,7 +32,7 @@ use crate::in_flight::{Answer, InFlight, Taken};
 use crate::leader::LeaderDesk;
 use crate::net::link::LinkError;
 use crate::net::message::{Forwarded, Reply, Request};
-use crate::net::peers::Peers;
+use crate::net::peers::{Peers, Place};
 use crate::options::ProposerOptions;
 use crate::payload;
 use crate::status::RaftStatus;
@@ -178,8 +178,7 @@ impl Courier {
 
     /// The leader and its term.
     fn leadership(&mut self) -> (Option<u64>, u64) {
-        let status = self.status.borrow_and_update();
-        (status.leader, status.term)
+        self.status.borrow_and_update().leadership()
     }
 
     fn dispatch(
@@ -189,22 +188,22 @@ impl Courier {
         number: u64,
         batch: BytesMut,
     ) {
-        let status = self.status.borrow();
-        let leader = status.members.iter().find(|member| Some(member.id) == leader);
-        let Some(leader) = leader else {
-            under_way.spawn(async move { (number, Fate::refused().await) });
-            return;
-        };
-        if leader.id == status.member_id {
-            let desk = self.desk.clone();
-            under_way.spawn(async move { (number, Fate::of(desk.propose(batch).await).await) });
-        } else {
-            let links = self.peers.links(leader.id, &leader.member.peer_addr);
-            let batch = batch.freeze();
-            under_way.spawn(async move {
-                let reply = links.control.call(Request::Forward, vec![batch], FORWARD_TIMEOUT).await;
-                (number, Fate::of_reply(reply).await)
-            });
+        let place = self.peers.place(leader, &self.status.borrow());
+        match place {
+            None => {
+                under_way.spawn(async move { (number, Fate::refused().await) });
+            }
+            Some(Place::Here) => {
+                let desk = self.desk.clone();
+                under_way.spawn(async move { (number, Fate::of(desk.propose(batch).await).await) });
+            }
+            Some(Place::There(links)) => {
+                let batch = batch.freeze();
+                under_way.spawn(async move {
+                    let reply = links.control.call(Request::Forward, vec![batch], FORWARD_TIMEOUT).await;
+                    (number, Fate::of_reply(reply).await)
+                });
+            }
         }
     }
 

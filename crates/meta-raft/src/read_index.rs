@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use crate::errors::ReadError;
 use crate::leader::LeaderDesk;
 use crate::net::message::{Reply, Request};
-use crate::net::peers::Peers;
+use crate::net::peers::{Peers, Place};
 use crate::status::RaftStatus;
 
 /// Pause after a failed round.
@@ -75,10 +75,6 @@ impl ReadQueue {
     }
 }
 
-fn leadership(status: &RaftStatus) -> (Option<u64>, u64) {
-    (status.leader, status.term)
-}
-
 /// Holds the rounds.
 pub(crate) struct ReadRounds {
     pub(crate) queue: Arc<ReadQueue>,
@@ -117,26 +113,23 @@ impl ReadRounds {
 
     /// One confirmation; `None` if it failed, or as soon as somebody else leads.
     async fn round_of_this_leader(&mut self) -> Option<u64> {
-        let asked = leadership(&self.status.borrow_and_update());
+        let asked = self.status.borrow_and_update().leadership();
         let mut status = self.status.clone();
         tokio::select! {
             index = self.round() => index,
-            _ = status.wait_for(|status| leadership(status) != asked) => None,
+            _ = status.wait_for(|status| status.leadership() != asked) => None,
         }
     }
 
     /// One confirmation; `None` if it failed.
     async fn round(&self) -> Option<u64> {
-        let (leader, links) = {
-            let status = self.status.borrow();
-            let leader = status.members.iter().find(|member| Some(member.id) == status.leader)?;
-            let here = leader.id == status.member_id;
-            (here, (!here).then(|| self.peers.links(leader.id, &leader.member.peer_addr)))
+        let (leader, _) = self.status.borrow().leadership();
+        let place = self.peers.place(leader, &self.status.borrow());
+        let links = match place? {
+            Place::Here => return self.desk.read_index().await.ok()?.ok(),
+            Place::There(links) => links,
         };
-        if leader {
-            return self.desk.read_index().await.ok()?.ok();
-        }
-        match links?.control.call(Request::ReadIndex, vec![], self.round_timeout).await {
+        match links.control.call(Request::ReadIndex, vec![], self.round_timeout).await {
             Ok(Reply::ReadIndex(Ok(index))) => Some(index),
             _ => None,
         }

@@ -47,4 +47,19 @@ impl RaftStatus {
     pub fn is_leader(&self) -> bool {
         self.leader == Some(self.member_id)
     }
+
+    /// The leader and its term.
+    pub fn leadership(&self) -> (Option<u64>, u64) {
+        (self.leader, self.term)
+    }
+
+    /// What is known of a member.
+    pub fn member(&self, id: u64) -> Option<&MemberStatus> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    /// True if this member does not vote.
+    pub fn is_learner(&self) -> bool {
+        self.member(self.member_id).is_some_and(|me| !me.voter)
+    }
 }

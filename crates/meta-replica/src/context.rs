@@ -69,8 +69,7 @@ impl Context {
     }
 
     pub(crate) fn is_learner(&self) -> bool {
-        let status = self.status.borrow();
-        status.members.iter().any(|member| member.id == status.member_id && !member.voter)
+        self.status.borrow().is_learner()
     }
 
     /// Waits until the state here shows everything committed before this call.

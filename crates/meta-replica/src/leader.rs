@@ -25,17 +25,13 @@ pub(crate) async fn follow(
 ) {
     let mut leader = None;
     loop {
-        {
-            let now = status.borrow_and_update();
-            term.store(now.term, Ordering::Relaxed);
-            if leader != now.leader {
-                leader = now.leader;
-                match now.leader {
-                    Some(leader) => {
-                        tracing::info!(term = now.term, leader, me = now.is_leader(), "leader known")
-                    }
-                    None => tracing::warn!(term = now.term, "no leader known"),
-                }
+        let now = status.borrow_and_update().clone();
+        term.store(now.term, Ordering::Relaxed);
+        if leader != now.leader {
+            leader = now.leader;
+            match now.leader {
+                Some(leader) => tracing::info!(term = now.term, leader, me = now.is_leader(), "leader known"),
+                None => tracing::warn!(term = now.term, "no leader known"),
             }
         }
         tokio::select! {

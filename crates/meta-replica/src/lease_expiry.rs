@@ -50,13 +50,13 @@ pub(crate) async fn run(context: Arc<Context>) {
 /// Revokes the leases longest due; true if there may be more.
 async fn expire_some(context: &Context) -> bool {
     let ids: Vec<LeaseId> = context.core.read().due_leases(LEASES_PER_ENTRY);
-    let term = {
-        let status = context.status.borrow();
-        if ids.is_empty() || !status.is_leader() || context.shutdown.is_cancelled() {
-            return false;
-        }
-        status.term
+    let (leads, term) = {
+        let now = context.status.borrow().clone();
+        (now.is_leader(), now.term)
     };
+    if ids.is_empty() || !leads || context.shutdown.is_cancelled() {
+        return false;
+    }
     let count = ids.len();
     let done = propose(context, Command::LeaseExpire { term, ids }).await;
     if done {

@@ -171,11 +171,48 @@ impl Drop for Cluster {
         if std::thread::panicking()
             && let Some(directory) = self.directory.take()
         {
-            eprintln!("the cluster's logs and data stay in {}", directory.keep().display());
+            let path = directory.keep();
+            eprintln!("the cluster's logs and data stay in {}; the ends of the logs:", path.display());
+            for (name, end) in ends_of_logs(&path) {
+                eprintln!("--- {name}\n{end}");
+            }
         }
     }
 }
 
+/// How much of each log a failing test shows: elsewhere, say in a CI, nobody can look into the directory.
+const LOG_LINES_SHOWN: usize = 12;
+
+fn ends_of_logs(directory: &Path) -> BTreeMap<String, String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let logs = entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "log"));
+    let end = |entry: std::fs::DirEntry| {
+        let text = std::fs::read(entry.path()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let skipped = text.lines().count().saturating_sub(LOG_LINES_SHOWN);
+        let end: Vec<&str> = text.lines().skip(skipped).collect();
+        (entry.file_name().to_string_lossy().into_owned(), end.join("\n"))
+    };
+    logs.map(end).collect()
+}
+
 fn split(list: &str) -> Vec<String> {
     list.split(',').filter(|s| !s.is_empty()).map(|s| s.trim().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_each_log_is_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let lines: Vec<String> = (1..=100).map(|n| format!("line {n}")).collect();
+        std::fs::write(directory.path().join("replica-1.log"), lines.join("\n")).unwrap();
+        std::fs::write(directory.path().join("replica-1.toml"), "listen").unwrap();
+        let ends = ends_of_logs(directory.path());
+        assert_eq!(ends.keys().collect::<Vec<_>>(), ["replica-1.log"]);
+        let end: Vec<&str> = ends["replica-1.log"].lines().collect();
+        assert_eq!((end.len(), end[0], end[11]), (LOG_LINES_SHOWN, "line 89", "line 100"));
+    }
 }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::Net;
 use super::link::Link;
 use super::message::{Hello, MAGIC, PROTOCOL, Purpose};
+use crate::status::RaftStatus;
 
 /// Who this replica is to its peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +45,14 @@ pub(crate) struct PeerLinks {
     pub(crate) control: Arc<Link>,
 }
 
+/// Where a member is.
+pub(crate) enum Place {
+    /// It is this replica.
+    Here,
+    /// Behind these connections.
+    There(Arc<PeerLinks>),
+}
+
 /// All peers.
 pub(crate) struct Peers {
     pub(crate) net: Arc<dyn Net>,
@@ -71,6 +80,13 @@ impl Peers {
         });
         links.insert(id, made.clone());
         made
+    }
+
+    /// Where member `id` is; `None` if there is no such member.
+    pub(crate) fn place(&self, id: Option<u64>, status: &RaftStatus) -> Option<Place> {
+        let found = status.member(id?)?;
+        let there = || Place::There(self.links(found.id, &found.member.peer_addr));
+        Some(if found.id == status.member_id { Place::Here } else { there() })
     }
 
     /// Closes every connection.

@@ -21,13 +21,12 @@ type Answered<T> = Result<Response<T>, Status>;
 
 impl ClusterService {
     fn members(&self) -> Vec<pb::Member> {
-        let status = self.0.status.borrow();
-        let mut members: Vec<_> = status
-            .members
-            .iter()
+        let members = self.0.status.borrow().members.clone();
+        let mut members: Vec<_> = members
+            .into_iter()
             .map(|member| pb::Member {
                 id: member.id,
-                name: member.member.name.clone(),
+                name: member.member.name,
                 peer_ur_ls: urls(&member.member.peer_addr),
                 client_ur_ls: urls(&member.member.client_addr),
                 is_learner: !member.voter,

@@ -68,7 +68,7 @@ impl Maintenance for MaintenanceService {
                 let core = context.core.read();
                 (core.revision(), core.live_bytes() as i64, core.history_bytes() as i64)
             };
-            let status = context.status.borrow();
+            let status = context.status.borrow().clone();
             let alarm = |alarm: pb::AlarmMember| format!("memberID:{} alarm:NOSPACE ", alarm.member_id);
             Ok(Response::new(pb::StatusResponse {
                 header: context.header(revision),
@@ -81,7 +81,7 @@ impl Maintenance for MaintenanceService {
                 raft_applied_index: status.applied,
                 errors: self.alarms().into_iter().map(alarm).chain(status.failed.clone()).collect(),
                 db_size_in_use: live,
-                is_learner: context.is_learner(),
+                is_learner: status.is_learner(),
                 storage_version: ETCD_VERSION.to_owned(),
                 db_size_quota: context.quota.limit() as i64,
                 downgrade_info: Some(pb::DowngradeInfo::default()),

@@ -6,5 +6,6 @@ mod http;
 mod kv;
 mod lease;
 mod rig;
+mod status;
 mod suite;
 mod watch;
