@@ -7,6 +7,7 @@ use std::time::Duration;
 use meta_client::TypedKey;
 use records::keys::{CopyKey, UnitKey, below};
 use records::packages::{PackageStatus, Progress, abort, finish, package_status, progress, ready};
+use records::record::PackageRef;
 use records::{Class, Failure, Plan, Refusal, Scope, UnitId, View, carry_out};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -15,7 +16,7 @@ use crate::host::Host;
 use crate::limits::{STORE_RETRY, UNDO_WAIT};
 
 /// The epoch of an operation that nobody took over.
-pub const FIRST_EPOCH: u64 = 1;
+const FIRST_EPOCH: u64 = 1;
 
 /// One operation on a package.
 pub struct Operation {
@@ -25,6 +26,10 @@ pub struct Operation {
     pub unit: UnitId,
     /// Its operation.
     pub op: String,
+    /// Counts those who took it over; who has an older one may not write.
+    pub epoch: u64,
+    /// The client's request whose outcome is settled with it.
+    pub request: Option<String>,
     /// How long it may take.
     pub timeout: Duration,
     /// When that is over.
@@ -35,12 +40,25 @@ impl Operation {
     /// Begins to count the time.
     pub fn new(host: Arc<Host>, unit: UnitId, timeout: Duration) -> Self {
         let op = format!("{:032x}", rand::random::<u128>());
-        Self { host, unit, op, timeout, deadline: Instant::now() + timeout }
+        let deadline = Instant::now() + timeout;
+        Self { host, unit, op, epoch: FIRST_EPOCH, request: None, timeout, deadline }
     }
 
-    /// All that belongs to the package.
+    /// Goes on with somebody else's, under an epoch of its own.
+    pub fn taken_over(host: Arc<Host>, package: &PackageRef, epoch: u64, timeout: Duration) -> Self {
+        let PackageRef { unit, op } = package.clone();
+        Self { op, epoch, ..Self::new(host, unit, timeout) }
+    }
+
+    /// With the request whose outcome it settles.
+    pub fn with_request(self, request: Option<String>) -> Self {
+        Self { request, ..self }
+    }
+
+    /// All that belongs to the package, and its request.
     pub fn scope(&self) -> Scope {
-        Scope::package(&self.unit)
+        let scope = Scope::package(&self.unit);
+        self.request.iter().fold(scope, |scope, request| scope.and_request(request))
     }
 
     /// Carries a plan out within the deadline, waiting for what goes away by itself if `patient`.
@@ -98,7 +116,7 @@ impl Operation {
             match step {
                 Some(Progress::Enough) => {
                     let scope = self.scope();
-                    match self.write(&scope, false, |view| ready(view, unit, op, FIRST_EPOCH)).await {
+                    match self.write(&scope, false, |view| ready(view, unit, op, self.epoch)).await {
                         // A target died or failed in between: look again.
                         Err(CreateError::Refused(refusal)) if refusal.class == Class::NotYet => {
                             sleep(STORE_RETRY).await;
@@ -125,9 +143,10 @@ impl Operation {
     /// T4, and a moment for the nodes to delete or give back what they have, so that the name is free when the client
     /// reads the answer. If it takes longer a dispatcher finishes it.
     pub async fn undo(&self, reason: &str) {
-        let (unit, op) = (&self.unit, &self.op);
+        let (unit, op, epoch) = (&self.unit, &self.op, self.epoch);
+        tracing::warn!(package = %unit, op, reason, "failed; undoing it on every node");
         let until = Instant::now() + UNDO_WAIT;
-        let giving_up = self.insist(|view| abort(view, unit, op, FIRST_EPOCH, reason));
+        let giving_up = self.insist(|view| abort(view, unit, op, epoch, reason));
         match timeout_at(until, giving_up).await {
             Ok(Ok(())) => {}
             Ok(Err(refusal)) => {

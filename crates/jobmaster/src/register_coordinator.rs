@@ -27,7 +27,7 @@ use records::{Class, Refusal, UnitId, View};
 use crate::deploy_coordinator::{CreateError, reason_of};
 use crate::host::{Host, now_ms};
 use crate::metrics::End;
-use crate::operation::{FIRST_EPOCH, Operation};
+use crate::operation::Operation;
 use crate::package_copy::to_record;
 use crate::register_report::{Blame, Findings, Report, Row, compare, unexpected};
 use crate::register_target::digest_of;
@@ -167,7 +167,6 @@ impl Coordinator {
                     RegisterError::Create(error) => reason_of(error),
                     RegisterError::Files(report) => report.text.clone(),
                 };
-                tracing::warn!(package = %unit, op, reason, "RegisterNewICPDone: failed; the files stay as they are");
                 self.operation.undo(&reason).await;
                 Err(error)
             }
@@ -181,7 +180,7 @@ impl Coordinator {
         let (digest, record) = (manifest.digest().to_string(), to_record(&manifest));
         let scope = self.operation.scope().and_manifest(&digest);
         self.operation
-            .write(&scope, false, |view| announce(view, unit, op, FIRST_EPOCH, &digest, &record))
+            .write(&scope, false, |view| announce(view, unit, op, self.operation.epoch, &digest, &record))
             .await?;
         let held = self.operation.until_ready().await;
         let Err(CreateError::Undone(reason)) = held else { return Ok(held?) };

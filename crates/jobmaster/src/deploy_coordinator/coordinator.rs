@@ -1,57 +1,40 @@
 //! One create, step by step.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::Multipart;
 use icp_store::{Manifest, Sealed, StoreError};
 use meta_types::LeaseId;
 use records::keys::UnitKey;
 use records::packages::{
-    CopyReport, PackageStatus, Progress, Reserve, Reserved, announce, package_status, present, progress,
-    ready, reserve, take_over,
+    CopyReport, PackageStatus, Reserve, Reserved, announce, present, reserve, take_over,
 };
 use records::record::{NodeRef, PackageRef, UnitState};
-use records::{Class, Failure, Plan, Refusal, Scope, UnitId, View, carry_out};
+use records::{Class, Failure, Refusal, Scope, View, carry_out};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::upload::Upload;
-use super::{Create, CreateError, Listed, TAKEN_OVER_DEADLINE, busy, deadline_of, reason_of};
+use super::{Create, CreateError, Listed, TAKEN_OVER_DEADLINE, busy, reason_of};
 use crate::host::{Host, now_ms};
 use crate::limits::{REQUEST_KEPT, STORE_RETRY};
+use crate::operation::Operation;
 use crate::package_copy::to_record;
 use crate::receive::{discard, receive};
 use crate::session::Tenure;
 
 /// A create and who carries it.
 pub(super) struct Coordinator {
-    pub host: Arc<Host>,
     pub me: NodeRef,
-    pub unit: UnitId,
-    pub op: String,
-    pub epoch: u64,
-    pub request: Option<String>,
-    pub timeout: Duration,
-    pub deadline: Instant,
+    pub operation: Operation,
 }
-
-/// The epoch of a create that nobody took over.
-const FIRST_EPOCH: u64 = 1;
 
 impl Coordinator {
     pub fn new(host: Arc<Host>, wish: &Create) -> Result<Self, CreateError> {
         let Some(session) = host.session.borrow().clone() else { return Err(CreateError::NotRegistered) };
-        Ok(Self {
-            me: session.me,
-            unit: wish.unit.clone(),
-            op: format!("{:032x}", rand::random::<u128>()),
-            epoch: FIRST_EPOCH,
-            request: wish.request.clone(),
-            timeout: wish.timeout,
-            deadline: deadline_of(wish.timeout),
-            host,
-        })
+        let operation =
+            Operation::new(host, wish.unit.clone(), wish.timeout).with_request(wish.request.clone());
+        Ok(Self { me: session.me, operation })
     }
 
     /// Makes this node the coordinator of a create whose own is lost.
@@ -66,22 +49,10 @@ impl Coordinator {
         let epoch = host.insist(tenure, &scope, |view| take_over(view, unit, op, &me)).await?;
         let view = View::load(&*host.kv, scope).await.map_err(|e| Refusal::not_yet(e.to_string()))?;
         let found = view.get(&UnitKey::new(unit))?;
-        Ok(Self {
-            request: found.and_then(|found| found.request.clone()),
-            me,
-            unit: unit.clone(),
-            op: op.clone(),
-            epoch,
-            timeout: TAKEN_OVER_DEADLINE,
-            deadline: deadline_of(TAKEN_OVER_DEADLINE),
-            host,
-        })
-    }
-
-    /// The package, and the request whose outcome is settled with it.
-    pub fn scope(&self) -> Scope {
-        let scope = Scope::package(&self.unit);
-        self.request.iter().fold(scope, |scope, request| scope.and_request(request))
+        let request = found.and_then(|found| found.request.clone());
+        let operation =
+            Operation::taken_over(host, package, epoch, TAKEN_OVER_DEADLINE).with_request(request);
+        Ok(Self { me, operation })
     }
 
     pub async fn create_from_body(
@@ -89,10 +60,10 @@ impl Coordinator {
         wish: &Create,
         body: Multipart,
     ) -> Result<PackageStatus, CreateError> {
-        let unit = &self.unit;
+        let unit = &self.operation.unit;
         match self.reserve(wish, None).await {
             Ok(Reserved::Started { targets }) => {
-                tracing::info!(package = %unit, op = self.op, ?targets, "UploadNewICP: create begun");
+                tracing::info!(package = %unit, op = self.operation.op, ?targets, "UploadNewICP: create begun");
                 let begun = self.receive_and_announce(&targets, body, wish.declared_bytes).await;
                 self.conclude(begun).await
             }
@@ -102,7 +73,7 @@ impl Coordinator {
                 Err(busy(unit))
             }
             Err(error) => {
-                let _ = timeout_at(self.deadline, discard(body)).await;
+                let _ = timeout_at(self.operation.deadline, discard(body)).await;
                 Err(error)
             }
         }
@@ -120,9 +91,9 @@ impl Coordinator {
         manifest: Manifest,
         answer: oneshot::Sender<Listed>,
     ) -> Result<PackageStatus, CreateError> {
-        tracing::info!(package = %self.unit, op = self.op, ?targets, "UploadNewICP: create begun");
+        tracing::info!(package = %self.operation.unit, op = self.operation.op, ?targets, "UploadNewICP: create begun");
         let begun = self.upload_and_announce(targets, manifest, answer).await;
-        self.host.uploads.remove(&self.op);
+        self.operation.host.uploads.remove(&self.operation.op);
         self.conclude(begun).await
     }
 
@@ -132,13 +103,13 @@ impl Coordinator {
         manifest: Manifest,
         answer: oneshot::Sender<Listed>,
     ) -> Result<(), CreateError> {
-        let upload = Arc::new(Upload::open(&self.host, &self.op, manifest).await?);
-        self.host.uploads.add(&self.op, &upload);
-        let peers = upload.look_around(&self.host, &self.me.node).await;
+        let upload = Arc::new(Upload::open(&self.operation.host, &self.operation.op, manifest).await?);
+        self.operation.host.uploads.add(&self.operation.op, &upload);
+        let peers = upload.look_around(&self.operation.host, &self.me.node).await;
         // A client that is gone comes back with the same request, or its upload is given up below.
-        let _ = answer.send(Listed::Begun { op: self.op.clone(), missing: upload.missing() });
+        let _ = answer.send(Listed::Begun { op: self.operation.op.clone(), missing: upload.missing() });
         let sealed = tokio::select! {
-            sealed = upload.complete(&self.host, peers, self.deadline) => sealed?,
+            sealed = upload.complete(&self.operation.host, peers, self.operation.deadline) => sealed?,
             over = self.superseded() => return Err(over?),
         };
         self.publish_and_announce(targets, sealed).await
@@ -147,8 +118,8 @@ impl Coordinator {
     /// T1, waiting within the deadline for what goes away by itself.
     async fn reserve(&self, wish: &Create, manifest: Option<&Manifest>) -> Result<Reserved, CreateError> {
         let mut wish = Reserve {
-            unit: self.unit.clone(),
-            op: self.op.clone(),
+            unit: self.operation.unit.clone(),
+            op: self.operation.op.clone(),
             origin: wish.origin,
             coordinator: self.me.clone(),
             manifest: manifest.map(|manifest| (manifest.digest().to_string(), to_record(manifest))),
@@ -159,18 +130,20 @@ impl Coordinator {
             now_ms: now_ms(),
             from: None,
         };
-        let mut scope = self.scope();
+        let mut scope = self.operation.scope();
         if let Some((digest, _)) = &wish.manifest {
             scope = scope.and_manifest(digest);
         }
         let mut lease = None;
         loop {
-            if let (Some(request), None) = (&self.request, lease) {
+            if let (Some(request), None) = (&self.operation.request, lease) {
                 lease = Some(self.request_lease().await?);
                 wish.request = lease.map(|lease| (request.clone(), lease));
             }
-            match carry_out(&*self.host.kv, &scope, |view| reserve(view, &wish)).await {
-                Err(Failure::Refused(refusal)) if refusal.transient && Instant::now() < self.deadline => {
+            match carry_out(&*self.operation.host.kv, &scope, |view| reserve(view, &wish)).await {
+                Err(Failure::Refused(refusal))
+                    if refusal.transient && Instant::now() < self.operation.deadline =>
+                {
                     sleep(STORE_RETRY).await;
                 }
                 Ok(done) if matches!(done.answer, Reserved::Started { .. }) => return Ok(done.answer),
@@ -178,7 +151,7 @@ impl Coordinator {
                 Err(failure @ (Failure::Store(_) | Failure::Contended)) => return Err(failure.into()),
                 other => {
                     if let Some(lease) = lease {
-                        let _ = self.host.kv.lease_revoke(lease).await;
+                        let _ = self.operation.host.kv.lease_revoke(lease).await;
                     }
                     return Ok(other?.answer);
                 }
@@ -188,20 +161,21 @@ impl Coordinator {
 
     /// The lease that the outcome of a request hangs on.
     async fn request_lease(&self) -> Result<LeaseId, CreateError> {
-        let granted = self.host.kv.lease_grant(0, REQUEST_KEPT).await;
+        let granted = self.operation.host.kv.lease_grant(0, REQUEST_KEPT).await;
         Ok(granted.map_err(|error| CreateError::Unknown(error.to_string()))?.id)
     }
 
     /// It exists: the same content is fine, other content is not.
     async fn compare(&self, digest: Option<String>, body: Multipart) -> Result<PackageStatus, CreateError> {
-        let sealed = receive(&self.host, &self.op, body).await.map_err(CreateError::Received)?;
+        let sealed =
+            receive(&self.operation.host, &self.operation.op, body).await.map_err(CreateError::Received)?;
         self.discard_staging().await;
         if digest == Some(sealed.manifest.digest().to_string()) {
-            return self.status().await;
+            return self.operation.status().await;
         }
         let text = format!(
             "{} already exists with other content: remove it first or use another version",
-            self.unit
+            self.operation.unit
         );
         Err(Refusal::new(Class::Exists, text).into())
     }
@@ -216,12 +190,12 @@ impl Coordinator {
 
     /// From the announcement to READY.
     pub async fn finish_create(&self) -> Result<PackageStatus, CreateError> {
-        match self.wait_for_targets().await {
+        match self.operation.until_ready().await {
             Ok(()) => {
                 // The targets have their own copies.
                 self.discard_staging().await;
-                tracing::info!(package = %self.unit, op = self.op, "UploadNewICPDone: READY");
-                self.status().await
+                tracing::info!(package = %self.operation.unit, op = self.operation.op, "UploadNewICPDone: READY");
+                self.operation.status().await
             }
             Err(error) => self.give_up(error).await,
         }
@@ -229,7 +203,7 @@ impl Coordinator {
 
     async fn give_up(&self, error: CreateError) -> Result<PackageStatus, CreateError> {
         self.discard_staging().await;
-        self.undo(&reason_of(&error)).await;
+        self.operation.undo(&reason_of(&error)).await;
         Err(error)
     }
 
@@ -239,11 +213,13 @@ impl Coordinator {
         body: Multipart,
         declared: u64,
     ) -> Result<(), CreateError> {
-        if let Err(error) = self.host.on_disk(move |store| store.check_space(declared)).await {
-            let _ = timeout_at(self.deadline, discard(body)).await;
+        if let Err(error) = self.operation.host.on_disk(move |store| store.check_space(declared)).await {
+            let _ = timeout_at(self.operation.deadline, discard(body)).await;
             return Err(self.of_disk(&error));
         }
-        let received = timeout_at(self.deadline, receive(&self.host, &self.op, body)).await;
+        let received =
+            timeout_at(self.operation.deadline, receive(&self.operation.host, &self.operation.op, body))
+                .await;
         let received = received.map_err(|_| CreateError::TimedOut("the upload took too long".into()))?;
         self.publish_and_announce(targets, received.map_err(CreateError::Received)?).await
     }
@@ -260,131 +236,66 @@ impl Coordinator {
         }
         let digest = manifest.digest().to_string();
         let record = to_record(&manifest);
-        let scope = self.scope().and_manifest(&digest);
-        self.write(&scope, |view| announce(view, &self.unit, &self.op, self.epoch, &digest, &record)).await?;
+        let scope = self.operation.scope().and_manifest(&digest);
+        self.operation
+            .write(&scope, false, |view| {
+                announce(
+                    view,
+                    &self.operation.unit,
+                    &self.operation.op,
+                    self.operation.epoch,
+                    &digest,
+                    &record,
+                )
+            })
+            .await?;
         if is_target {
             let report = CopyReport {
-                unit: self.unit.clone(),
-                op: self.op.clone(),
+                unit: self.operation.unit.clone(),
+                op: self.operation.op.clone(),
                 me: self.me.clone(),
                 for_job: None,
             };
-            self.write(&self.scope(), |view| present(view, &report, manifest.total_bytes())).await?;
+            self.operation
+                .write(&self.operation.scope(), false, |view| present(view, &report, manifest.total_bytes()))
+                .await?;
         }
         Ok(())
     }
 
     async fn publish(&self, sealed: Sealed) -> Result<(), StoreError> {
-        let unit = self.unit.clone();
-        self.host.on_disk(move |_| sealed.publish(&unit.name, &unit.version)).await?;
-        self.host.disk_changed.notify_one();
+        let unit = self.operation.unit.clone();
+        self.operation.host.on_disk(move |_| sealed.publish(&unit.name, &unit.version)).await?;
+        self.operation.host.disk_changed.notify_one();
         Ok(())
     }
 
     async fn discard_staging(&self) {
-        let op = self.op.clone();
-        if let Err(error) = self.host.on_disk(move |store| store.discard(&op)).await {
+        let op = self.operation.op.clone();
+        if let Err(error) = self.operation.host.on_disk(move |store| store.discard(&op)).await {
             tracing::warn!(%error, "what was received cannot be deleted yet");
-        }
-    }
-
-    /// Carries a plan out within the deadline.
-    async fn write<T: Send>(
-        &self,
-        scope: &Scope,
-        planner: impl Fn(&View) -> Result<Plan<T>, Refusal> + Send + Sync,
-    ) -> Result<T, CreateError> {
-        loop {
-            match carry_out(&*self.host.kv, scope, &planner).await {
-                Ok(done) => return Ok(done.answer),
-                Err(Failure::Refused(refusal)) => return Err(refusal.into()),
-                Err(failure) if Instant::now() >= self.deadline => {
-                    return Err(CreateError::Unknown(failure.to_string()));
-                }
-                Err(_) => sleep(STORE_RETRY).await,
-            }
-        }
-    }
-
-    async fn wait_for_targets(&self) -> Result<(), CreateError> {
-        let (unit, op) = (&self.unit, &self.op);
-        loop {
-            let step = self
-                .next(|view| match progress(view, unit, op)? {
-                    Progress::Waiting { .. } => Ok(None),
-                    step => Ok(Some(step)),
-                })
-                .await?;
-            match step {
-                Some(Progress::Enough) => {
-                    match self.write(&self.scope(), |view| ready(view, unit, op, self.epoch)).await {
-                        // A target died or failed in between: look again.
-                        Err(CreateError::Refused(refusal)) if refusal.class == Class::NotYet => {
-                            sleep(STORE_RETRY).await;
-                        }
-                        other => return other,
-                    }
-                }
-                Some(Progress::Failed { reason }) => return Err(CreateError::Undone(reason)),
-                Some(_) => return Err(CreateError::Undone("no target node is alive any more".into())),
-                None => return Err(self.too_late()),
-            }
-        }
-    }
-
-    fn too_late(&self) -> CreateError {
-        let view = self.host.views.borrow().clone();
-        let waiting = match progress(&view, &self.unit, &self.op) {
-            Ok(Progress::Waiting { on }) => format!(": waited for {}", on.join(", ")),
-            _ => String::new(),
-        };
-        CreateError::TimedOut(format!("not on enough nodes within {:?}{waiting}", self.timeout))
-    }
-
-    /// The first answer that some view gives; none when time is up. Views from before the create say nothing.
-    async fn next<T>(
-        &self,
-        mut look: impl FnMut(&View) -> Result<Option<T>, Refusal>,
-    ) -> Result<Option<T>, CreateError> {
-        let mut views = self.host.views.clone();
-        let known = View::load(&*self.host.kv, self.scope()).await.map_or(0, |view| view.revision());
-        loop {
-            let view = views.borrow_and_update().clone();
-            if view.revision() >= known
-                && let Some(found) = look(&view)?
-            {
-                return Ok(Some(found));
-            }
-            match timeout_at(self.deadline, views.changed()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return Err(CreateError::Undone("this node is stopping".into())),
-                Err(_) => return Ok(None),
-            }
         }
     }
 
     /// Returns when the create is over though nothing here ended it: removed by force, or taken over.
     async fn superseded(&self) -> Result<CreateError, CreateError> {
-        let key = UnitKey::new(&self.unit);
+        let key = UnitKey::new(&self.operation.unit);
         let over = |view: &View| {
             let found = view.get(&key)?;
             let ours = found.as_ref().is_some_and(|found| {
-                found.op == self.op && found.state == UnitState::Creating && found.epoch == self.epoch
+                found.op == self.operation.op
+                    && found.state == UnitState::Creating
+                    && found.epoch == self.operation.epoch
             });
             let why = found.and_then(|found| found.error.clone());
             Ok((!ours).then(|| why.unwrap_or_else(|| "it was removed".into())))
         };
-        match self.next(over).await? {
+        match self.operation.next(over).await? {
             Some(why) => {
-                Ok(Refusal::fenced(format!("{} is no longer created here: {why}", self.unit)).into())
+                Ok(Refusal::fenced(format!("{} is no longer created here: {why}", self.operation.unit))
+                    .into())
             }
             None => Ok(CreateError::TimedOut("the upload took too long".into())),
         }
-    }
-
-    pub async fn status(&self) -> Result<PackageStatus, CreateError> {
-        let view = View::load(&*self.host.kv, self.scope()).await;
-        let view = view.map_err(|e| CreateError::Unknown(e.to_string()))?;
-        Ok(package_status(&view, &self.unit)?)
     }
 }

@@ -11,7 +11,6 @@
 //! takes the create over (T2'); if none does, a dispatcher undoes it after the grace.
 
 mod coordinator;
-mod undo;
 mod upload;
 
 use std::sync::Arc;
@@ -23,7 +22,6 @@ use records::packages::{PackageStatus, Reserved, Targets};
 use records::record::{PackageRef, Policy, UnitOrigin};
 use records::{Class, Failure, Refusal, UnitId};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use self::coordinator::Coordinator;
 pub use self::upload::{MissingFile, Upload, UploadError, Uploads};
@@ -122,10 +120,12 @@ pub async fn create_listed(host: Arc<Host>, wish: Create, manifest: Manifest) ->
     let task = tokio::spawn(async move {
         let coordinator = Coordinator::new(host, &wish)?;
         match coordinator.reserve_listed(&wish, &manifest).await? {
-            Reserved::Ready { .. } => Ok(Some(Listed::Ready(Box::new(coordinator.status().await?)))),
+            Reserved::Ready { .. } => {
+                Ok(Some(Listed::Ready(Box::new(coordinator.operation.status().await?))))
+            }
             // The same request again: what it still lacks.
             Reserved::Joined { op } => {
-                let missing = coordinator.host.uploads.get(&op).map(|upload| upload.missing());
+                let missing = coordinator.operation.host.uploads.get(&op).map(|upload| upload.missing());
                 Ok(Some(Listed::Begun { op, missing: missing.unwrap_or_default() }))
             }
             Reserved::Started { targets } => {
@@ -149,8 +149,8 @@ pub async fn create_listed(host: Arc<Host>, wish: Create, manifest: Manifest) ->
 /// T2': goes on with a create whose coordinator is lost; this node holds the whole package.
 pub async fn take_over(host: &Arc<Host>, tenure: &Tenure, package: &PackageRef) -> Result<(), EnsureError> {
     let coordinator = Coordinator::taking_over(host.clone(), tenure, package).await?;
-    let timeout = coordinator.timeout;
-    tracing::info!(package = %package.unit, op = package.op, epoch = coordinator.epoch, "create taken over");
+    let timeout = coordinator.operation.timeout;
+    tracing::info!(package = %package.unit, op = package.op, epoch = coordinator.operation.epoch, "create taken over");
     match counted(coordinator, async |coordinator| coordinator.finish_create().await).await {
         Ok(_) => Ok(()),
         Err(CreateError::Refused(refusal)) => Err(EnsureError::Refused(refusal)),
@@ -166,8 +166,8 @@ async fn counted<T>(
     coordinator: Coordinator,
     carry: impl AsyncFnOnce(&Coordinator) -> Result<T, CreateError>,
 ) -> Result<T, CreateError> {
-    let host = coordinator.host.clone();
-    let carried = host.creates.hold(&coordinator.op);
+    let host = coordinator.operation.host.clone();
+    let carried = host.creates.hold(&coordinator.operation.op);
     let outcome = carry(&coordinator).await;
     // Whatever this could not end, the package agent does from now on.
     drop(carried);
@@ -190,10 +190,6 @@ pub fn reason_of(error: &CreateError) -> String {
 
 /// How long a create that was taken over may still take.
 const TAKEN_OVER_DEADLINE: Duration = CREATE_DEADLINE;
-
-fn deadline_of(timeout: Duration) -> Instant {
-    Instant::now() + timeout
-}
 
 fn busy(unit: &UnitId) -> CreateError {
     Refusal::new(Class::InProgress, format!("{unit} is being created by the same request")).into()
