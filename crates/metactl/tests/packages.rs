@@ -231,7 +231,9 @@ async fn status_shows_versions_nodes_and_what_is_on_a_disk() {
         "VERSION  STATUS  PRESENT  USES  JOBS  FILES  BYTES  ERROR\n1.0      READY   2/2      0     0     2      6      -\n"
     );
     let one = site.ok("icp status lib:1.0").await;
-    assert!(one.starts_with("lib:1.0 READY\nNODE  STATUS   ALIVE"), "{one}");
+    let digest = site.json("icp status lib:1.0").await["digest"].as_str().expect("a digest").to_owned();
+    let head = format!("lib:1.0 READY\ndigest {digest}, 2 files, 6 bytes\nNODE  STATUS   ALIVE");
+    assert!(one.starts_with(&head), "{one}");
     assert_eq!(site.json("icp status lib").await["packages"][0], site.json("icp status lib:1.0").await);
     std::fs::create_dir_all(site.dir.path().join("n1/icp/by-hand/2")).unwrap();
     let node = site.ok("icp status --node n1").await;

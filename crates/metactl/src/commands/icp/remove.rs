@@ -69,6 +69,7 @@ impl Remove {
         if globals.json() {
             show::json_line(&answer)?;
         } else {
+            println!("{} {}", self.unit, answer["status"].as_str().unwrap_or("REMOVING"));
             self.print_holders(globals).await?;
         }
         if self.wait {

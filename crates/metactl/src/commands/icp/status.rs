@@ -125,6 +125,9 @@ async fn one(globals: &Globals, id: &UnitId) -> Done {
         return Ok(OK);
     }
     println!("{id} {}{}", found.status, found.error.map(|why| format!(": {why}")).unwrap_or_default());
+    if let Some(digest) = &found.digest {
+        println!("digest {digest}, {} files, {} bytes", found.files, found.bytes);
+    }
     let rows: Vec<_> = found
         .nodes
         .into_iter()
