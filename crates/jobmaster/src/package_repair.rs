@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use icp_store::{Manifest as DiskManifest, StoreError, VerifyReport, Wanted};
-use records::packages::{CopyReport, corrupt, failed, fetching, present};
+use records::packages::{CopyReport, corrupt, failed, fetching, present, was_ready};
 use records::record::{CopyState, PackageRef, Unit};
 use records::{Plan, Refusal, Scope, UnitId, View, keys::CopyKey};
 use tokio::sync::OwnedMutexGuard;
@@ -98,10 +98,14 @@ impl Suspect<'_> {
         let (name, version) = (unit.name.clone(), unit.version.clone());
         let wanted = Wanted { op: op.clone(), name: name.clone(), version: version.clone(), manifest };
         let good = self.host.fetcher.receive(&wanted, &sources).await?;
-        let turn = self.turn.clone();
+        let (turn, op, proven) = (self.turn.clone(), op.clone(), was_ready(self.found));
         self.host
-            .on_disk(move |_| {
+            .on_disk(move |store| {
                 let _turn = turn;
+                if proven {
+                    // Registered files that this node has not made its own yet are the package's since it was READY.
+                    store.confirm(&name, &version, &op)?;
+                }
                 good.replace(&name, &version)
             })
             .await?;

@@ -391,3 +391,36 @@ async fn what_an_earlier_register_left_behind_is_given_back_before_the_next() {
     cluster.until_absent(&app).await;
     assert!(!root(&a).exists() && !root(&b).exists(), "it was READY");
 }
+
+/// It died after the files were taken over and before it heard that they are the package now, and they were damaged
+/// meanwhile: the package was READY, so they are replaced like any copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_copy_that_was_not_confirmed_yet_is_replaced() {
+    let cluster = Cluster::new().await;
+    let (a, b) = (cluster.node("a").await, cluster.node("b").await);
+    [&a, &b].into_iter().for_each(|node| put(&root(node), &FILES));
+    let (status, body) = register(&a, "nodes=a,b").await;
+    assert_eq!(status, 200, "{body}");
+    let (app, scope) = (unit("app"), Scope::package(&unit("app")));
+    until("b's descriptor confirmed", || descriptors(&b).iter().all(|text| !text.contains(":true"))).await;
+    b.stop().await;
+    let descriptor = fs::read_dir(b.work_dir.join("icp-store/descriptors")).unwrap().next().unwrap().unwrap();
+    let mut there: Value = serde_json::from_slice(&fs::read(descriptor.path()).unwrap()).unwrap();
+    (there["v"], there["adopted"]["tentative"]) = (2.into(), true.into());
+    fs::write(descriptor.path(), there.to_string()).unwrap();
+    let damaged = root(&b).join("app.jar");
+    fs::set_permissions(&damaged, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(&damaged, "not what it was").unwrap();
+    let key = CopyKey::new(&app, &"b".to_owned());
+    carry_out(&*cluster.kv, &scope, |view| {
+        let row = view.get(&key)?.unwrap();
+        Ok(records::Steps::new().unchanged(&key, &row).delete(&key).answer(()))
+    })
+    .await
+    .unwrap();
+    let _again = cluster.node("b").await;
+    let present = |view: &View| view.get(&key).unwrap().filter(|row| row.state == CopyState::Present);
+    cluster.until("b PRESENT again", scope, present).await;
+    assert_eq!(fs::read_to_string(&damaged).unwrap(), FILES[0].1);
+    assert!(is_read_only(&root(&b)));
+}
