@@ -31,6 +31,7 @@ pub mod options;
 pub mod package_reconciler;
 pub mod receive;
 pub mod reconcile;
+pub mod reconciler_handlers;
 pub mod request;
 pub mod retention;
 pub mod run_reconciler;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use icp_store::{Fetcher, PackageStore, StoreOptions, peer};
 use meta_client::Kv;
 use process_kit::net::{Listen, bind, bind_range};
-use process_kit::{Metrics, Readiness, Shutdown, ops_routes};
+use process_kit::{Metrics, Readiness, Rounds, Shutdown, ops_routes};
 use records::jobs::{Ending, ended};
 use records::keys::{JobOwnerKey, UnitKey};
 use records::record::{JobState, Node as NodeRecord, UnitState};
@@ -82,6 +82,7 @@ impl Node {
             session,
             jobs_dir: work_dir.jobs(),
             metrics: NodeMetrics::register(&metrics),
+            rounds: Rounds::default(),
             disk_changed: Notify::new(),
             shutdown: shutdown.clone(),
             options,

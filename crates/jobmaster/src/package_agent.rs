@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use icp_store::{DiskState, OnDisk};
 use meta_client::{Stored, TypedKey};
+use process_kit::Did;
+use process_kit::rounds::RoundsOf;
 use records::keys::{CopyKey, NodeKey, PinKey, UnitKey, below};
 use records::packages::{abort, draining, drains, is_stranded, substitutes};
 use records::record::{Copy, CopyState, PackageRef, Unit, UnitOrigin, UnitState};
@@ -24,11 +26,16 @@ use crate::package_copy::{EnsureError, For, drop_copy, ensure, forget, report};
 use crate::register_target::{confirm, is_due, take_part};
 use crate::session::Tenure;
 
+/// The agent's name among the reconcilers.
+const NAME: &str = "package-agent";
+
 /// Something to do about one package.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Task {
     /// Have it.
     Ensure(PackageRef),
+    /// Have it though this node was no target: a copy elsewhere is lost.
+    MakeGood(PackageRef),
     /// The next step of a register that this node is a target of.
     TakePart(PackageRef),
     /// It was READY: registered files are the package's from now on.
@@ -52,6 +59,7 @@ impl Task {
     fn package(&self) -> &PackageRef {
         match self {
             Self::Ensure(package)
+            | Self::MakeGood(package)
             | Self::TakePart(package)
             | Self::Confirm(package)
             | Self::Keep(package, _)
@@ -60,6 +68,22 @@ impl Task {
             | Self::Forget(package)
             | Self::TakeOver(package)
             | Self::Abort(package, _, _) => package,
+        }
+    }
+
+    /// What it is counted as.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Ensure(_) => "copies-ensured",
+            Self::MakeGood(_) => "lost-copies-made-good",
+            Self::TakePart(_) => "register-steps",
+            Self::Confirm(_) => "registered-confirmed",
+            Self::Keep(..) => "kept-for-jobs",
+            Self::Drain(..) => "drains-told",
+            Self::Drop(_) => "copies-dropped",
+            Self::Forget(_) => "unknown-deleted",
+            Self::Abort(..) => "creates-aborted",
+            Self::TakeOver(_) => "creates-taken-over",
         }
     }
 }
@@ -88,12 +112,14 @@ pub struct PackageAgent {
     busy: HashSet<PackageRef>,
     /// Operations whose fetch failed, and when.
     failures: HashMap<String, Instant>,
+    rounds: RoundsOf,
 }
 
 impl PackageAgent {
     /// For this tenure.
     pub fn new(host: Arc<Host>, tenure: Tenure) -> Self {
         Self {
+            rounds: host.rounds.of(NAME),
             host,
             tenure,
             disk: BTreeMap::new(),
@@ -110,15 +136,17 @@ impl PackageAgent {
 
     /// Works until the tenure is lost.
     pub async fn run(mut self) {
-        let mut tasks: JoinSet<(Task, bool)> = JoinSet::new();
+        let mut tasks: JoinSet<(Task, Outcome)> = JoinSet::new();
         let mut views = self.host.views.clone();
         let lost = self.tenure.lost.clone();
         loop {
             let view = views.borrow_and_update().clone();
             // Before the first view, and behind this boot's own registration, nothing is known.
             if view.revision() >= self.tenure.session.me.incarnation {
-                self.scan_if_due().await;
-                self.start_tasks(&view, &mut tasks);
+                let begun = Instant::now();
+                let scanned = self.scan_if_due().await;
+                let error = scanned.and_then(|()| self.start_tasks(&view, &mut tasks)).err();
+                self.rounds.ended(begun.elapsed(), &Did::default(), error.as_deref());
             }
             tokio::select! {
                 () = lost.cancelled() => break,
@@ -132,14 +160,23 @@ impl PackageAgent {
         tasks.shutdown().await;
     }
 
-    fn finished(&mut self, done: Result<(Task, bool), tokio::task::JoinError>) {
+    fn finished(&mut self, done: Result<(Task, Outcome), tokio::task::JoinError>) {
         self.scanned_at = None;
-        let Ok((task, well)) = done else {
-            tracing::error!("a task of the package agent panicked");
+        let Ok((task, outcome)) = done else {
+            let text = "a task of the package agent panicked";
+            tracing::error!("{text}");
+            self.rounds.finished(&Did::default(), Some(text));
             return;
         };
         let op = &task.package().op;
-        if well {
+        let mut did = Did::default();
+        did.add(task.kind(), u64::from(outcome == Outcome::Done));
+        let error = match &outcome {
+            Outcome::Failed(why) => Some(format!("{} {}: {why}", task.kind(), task.package().unit)),
+            Outcome::Done | Outcome::MovedOn | Outcome::NotYet => None,
+        };
+        self.rounds.finished(&did, error.as_deref());
+        if matches!(outcome, Outcome::Done | Outcome::MovedOn) {
             self.failures.remove(op);
         } else {
             self.failures.insert(op.clone(), Instant::now());
@@ -153,28 +190,30 @@ impl PackageAgent {
         self.busy.remove(task.package());
     }
 
-    async fn scan_if_due(&mut self) {
+    /// The error is for people.
+    async fn scan_if_due(&mut self) -> Result<(), String> {
         if self.scanned_at.is_some() {
-            return;
+            return Ok(());
         }
         self.all_due = true;
         match self.host.on_disk(icp_store::PackageStore::list).await {
             Ok(found) => {
                 self.disk = found.into_iter().filter_map(ours).collect();
                 self.scanned_at = Some(Instant::now());
+                Ok(())
             }
-            Err(error) => tracing::warn!(%error, "the packages on disk cannot be listed"),
+            Err(error) => {
+                tracing::warn!(%error, "the packages on disk cannot be listed");
+                Err(format!("the packages on disk cannot be listed: {error}"))
+            }
         }
     }
 
-    fn start_tasks(&mut self, view: &View, tasks: &mut JoinSet<(Task, bool)>) {
-        let todo = match self.todo(view) {
-            Ok(todo) => todo,
-            Err(refusal) => {
-                tracing::error!(%refusal, "the package agent cannot read the records");
-                return;
-            }
-        };
+    fn start_tasks(&mut self, view: &View, tasks: &mut JoinSet<(Task, Outcome)>) -> Result<(), String> {
+        let todo = self.todo(view).map_err(|refusal| {
+            tracing::error!(%refusal, "the package agent cannot read the records");
+            format!("the records cannot be read: {refusal}")
+        })?;
         for task in todo {
             let failed = self.failures.get(&task.package().op);
             if failed.is_some_and(|at| at.elapsed() < FETCH_RETRY)
@@ -184,10 +223,11 @@ impl PackageAgent {
             }
             let (host, tenure) = (self.host.clone(), self.tenure.clone());
             tasks.spawn(async move {
-                let well = carry(&host, &tenure, &task).await;
-                (task, well)
+                let outcome = carry(&host, &tenure, &task).await;
+                (task, outcome)
             });
         }
+        Ok(())
     }
 
     /// Packages of which something changed that decides what is to be done here. Not every change: each run pins
@@ -271,7 +311,7 @@ impl PackageAgent {
                 None if row.is_some() || here || target => Some(Task::Ensure(package)),
                 None => {
                     let wanted = substitutes(view, &key.unit, unit)?.contains(&me.node);
-                    wanted.then_some(Task::Ensure(package))
+                    wanted.then_some(Task::MakeGood(package))
                 }
             },
             UnitState::Removing | UnitState::Purging => {
@@ -305,13 +345,26 @@ fn ours(found: OnDisk) -> Option<(UnitId, Here)> {
     }
 }
 
-/// Does one task. False if it is to be tried again after a pause.
-async fn carry(host: &Arc<Host>, tenure: &Tenure, task: &Task) -> bool {
+/// How a task ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It is done.
+    Done,
+    /// The records moved on: the next view says what is to be done.
+    MovedOn,
+    /// Not now: it is tried again after a pause.
+    NotYet,
+    /// Disk or sources: it is tried again after a pause.
+    Failed(String),
+}
+
+/// Does one task.
+async fn carry(host: &Arc<Host>, tenure: &Tenure, task: &Task) -> Outcome {
     let package = task.package();
     let outcome = match task {
         Task::TakePart(package) => take_part(host, tenure, package).await,
         Task::Confirm(package) => confirm(host, package).await,
-        Task::Ensure(package) => ensure(host, tenure, package, For::Node).await,
+        Task::Ensure(package) | Task::MakeGood(package) => ensure(host, tenure, package, For::Node).await,
         Task::Keep(package, job) => ensure(host, tenure, package, For::Pin(job)).await,
         Task::Drain(package, uses) => {
             let report = report(tenure, package);
@@ -335,15 +388,14 @@ async fn carry(host: &Arc<Host>, tenure: &Tenure, task: &Task) -> bool {
         }
     };
     match outcome {
-        Ok(()) => true,
-        // The records moved on: the next view says what is to be done.
+        Ok(()) => Outcome::Done,
         Err(EnsureError::Refused(refusal)) => {
             tracing::debug!(package = %package.unit, %refusal, "not done");
-            refusal.class != Class::NotYet
+            if refusal.class == Class::NotYet { Outcome::NotYet } else { Outcome::MovedOn }
         }
         Err(EnsureError::Failed(why)) => {
             tracing::warn!(package = %package.unit, %why, "not done; trying again later");
-            false
+            Outcome::Failed(why.to_string())
         }
     }
 }
