@@ -1,5 +1,5 @@
 //! What packages leave behind when processes die: creates of lost coordinators, rows of dead nodes, packages nobody
-//! came for, removals nobody finished. Every dispatcher looks; the guards make repeats harmless.
+//! came for, removals nobody finished, manifests nobody refers to. Every dispatcher looks; the guards make repeats harmless.
 //!
 //! A grace is counted by this process's own clock from the moment it first saw the situation, so clocks of other
 //! machines do not matter; a new dispatcher starts to count anew.
@@ -12,7 +12,8 @@ use meta_types::Revision;
 use process_kit::Did;
 use records::keys::{CopyKey, JarKey, NodeKey, PinKey, UnitKey, UseKey, below};
 use records::packages::{
-    JAR_UNIT_PREFIX, coordinator_lost, dead_copy, finish, sweep_orphan_jar, sweep_private,
+    JAR_UNIT_PREFIX, collect_manifest, coordinator_lost, dead_copy, finish, manifest_scope, sweep_orphan_jar,
+    sweep_private, unreferenced_manifests,
 };
 use records::record::{Unit, UnitOrigin, UnitState};
 use records::{Changes, Failure, Parsed, Plan, Refusal, Scope, UnitId, View, nodes};
@@ -47,6 +48,8 @@ enum Due {
     Row { unit: UnitId, node: String, incarnation: Revision },
     /// A package that nothing refers to.
     Unreferenced { unit: UnitId, op: String },
+    /// A manifest that no package refers to.
+    Manifest { digest: String },
 }
 
 impl Due {
@@ -56,6 +59,7 @@ impl Due {
             Self::Create { .. } => "creates-aborted",
             Self::Row { .. } => "rows-dropped",
             Self::Unreferenced { .. } => "unreferenced-removed",
+            Self::Manifest { .. } => "manifests-collected",
         }
     }
 }
@@ -105,6 +109,8 @@ impl PackageReconciler {
                 due.push(Due::Row { unit, node, incarnation: copy.incarnation });
             }
         }
+        let named = self.units.iter().filter_map(|(_, unit)| unit.manifest.as_deref()).collect();
+        due.extend(unreferenced_manifests(view, &named)?.into_iter().map(|digest| Due::Manifest { digest }));
         Ok(due)
     }
 
@@ -141,6 +147,10 @@ impl PackageReconciler {
                     _ => sweep_orphan_jar(view, unit),
                 })
                 .await?
+            }
+            Due::Manifest { digest } => {
+                let view = self.front.fresh(Scope::default().and_manifest(digest)).await?;
+                self.carry(&manifest_scope(&view, digest)?, |view| collect_manifest(view, digest)).await?
             }
         };
         did.add(due.kind(), u64::from(wrote));

@@ -32,7 +32,7 @@ use crate::package_agent::PackageAgent;
 use crate::register_target::Inspections;
 use crate::session::{GuardPipes, Pace, Registrar, Session, Tenure};
 use crate::take_over::{Leftover, WorkDir};
-use crate::{mirror, node_api};
+use crate::{leftovers, mirror, node_api};
 
 /// Last port of the default range.
 const LAST_PORT: u16 = 8099;
@@ -84,6 +84,7 @@ impl Node {
             metrics: NodeMetrics::register(&metrics),
             rounds: Rounds::default(),
             disk_changed: Notify::new(),
+            leftovers: Notify::new(),
             shutdown: shutdown.clone(),
             options,
         });
@@ -216,10 +217,13 @@ impl Runner {
     /// Until the tenure is lost or the process stops, and nothing of its jobs runs any more.
     async fn serve_tenure(&self, tenure: &Tenure) {
         let agent = tokio::spawn(PackageAgent::new(self.host.clone(), tenure.clone()).run());
+        let collector = tokio::spawn(leftovers::run(self.host.clone(), tenure.clone()));
         Claims::new(&self.host, tenure).run().await;
-        agent.abort();
-        // Aborted, or panicked, which was logged: either way it is over.
-        let _ = agent.await;
+        for task in [agent, collector] {
+            task.abort();
+            // Aborted, or panicked, which was logged: either way it is over.
+            let _ = task.await;
+        }
     }
 
     async fn give_back(&self, tenure: &Tenure) {

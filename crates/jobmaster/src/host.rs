@@ -57,6 +57,8 @@ pub struct Host {
     pub rounds: Rounds,
     /// Wakes the package agent though no record changed.
     pub disk_changed: Notify,
+    /// Wakes the collection of what nobody needs any more on disk.
+    pub leftovers: Notify,
     /// The end of the process.
     pub shutdown: Shutdown,
 }

@@ -13,80 +13,20 @@ use meta_client::{Stored, TypedKey};
 use process_kit::Did;
 use process_kit::rounds::RoundsOf;
 use records::keys::{CopyKey, NodeKey, PinKey, UnitKey, below};
-use records::packages::{abort, draining, drains, is_stranded, substitutes};
+use records::packages::{drains, is_stranded, substitutes};
 use records::record::{Copy, CopyState, PackageRef, Unit, UnitOrigin, UnitState};
-use records::{Changes, Class, JobId, Parsed, Refusal, Scope, UnitId, View, nodes};
+use records::{Changes, Parsed, Refusal, UnitId, View, nodes};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::deploy_coordinator::take_over;
 use crate::host::Host;
 use crate::limits::{FETCH_RETRY, RESCAN_EVERY};
-use crate::package_copy::{EnsureError, For, drop_copy, ensure, forget, report};
-use crate::register_target::{confirm, is_due, take_part};
+use crate::package_tasks::{Outcome, Task, carry};
+use crate::register_target::is_due;
 use crate::session::Tenure;
 
 /// The agent's name among the reconcilers.
 const NAME: &str = "package-agent";
-
-/// Something to do about one package.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Task {
-    /// Have it.
-    Ensure(PackageRef),
-    /// Have it though this node was no target: a copy elsewhere is lost.
-    MakeGood(PackageRef),
-    /// The next step of a register that this node is a target of.
-    TakePart(PackageRef),
-    /// It was READY: registered files are the package's from now on.
-    Confirm(PackageRef),
-    /// Say that it is here: it is being removed, this job may still start from it, and this boot has not said so.
-    Keep(PackageRef, JobId),
-    /// Say that it is being given up.
-    Drain(PackageRef, usize),
-    /// Delete it, and the row.
-    Drop(PackageRef),
-    /// Delete what the records do not know, if they still do not.
-    Forget(PackageRef),
-    /// Give up a create of this node that nobody carries: the answer of its reservation was lost, or the store stayed
-    /// away while it was undone. Its epoch, and the request whose outcome is settled with it.
-    Abort(PackageRef, u64, Option<String>),
-    /// Go on with a create whose coordinator is lost: the whole package is here.
-    TakeOver(PackageRef),
-}
-
-impl Task {
-    fn package(&self) -> &PackageRef {
-        match self {
-            Self::Ensure(package)
-            | Self::MakeGood(package)
-            | Self::TakePart(package)
-            | Self::Confirm(package)
-            | Self::Keep(package, _)
-            | Self::Drain(package, _)
-            | Self::Drop(package)
-            | Self::Forget(package)
-            | Self::TakeOver(package)
-            | Self::Abort(package, _, _) => package,
-        }
-    }
-
-    /// What it is counted as.
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Ensure(_) => "copies-ensured",
-            Self::MakeGood(_) => "lost-copies-made-good",
-            Self::TakePart(_) => "register-steps",
-            Self::Confirm(_) => "registered-confirmed",
-            Self::Keep(..) => "kept-for-jobs",
-            Self::Drain(..) => "drains-told",
-            Self::Drop(_) => "copies-dropped",
-            Self::Forget(_) => "unknown-deleted",
-            Self::Abort(..) => "creates-aborted",
-            Self::TakeOver(_) => "creates-taken-over",
-        }
-    }
-}
 
 /// A package on disk.
 struct Here {
@@ -169,6 +109,9 @@ impl PackageAgent {
             return;
         };
         let op = &task.package().op;
+        if task.leaves_something() {
+            self.host.leftovers.notify_one();
+        }
         let mut did = Did::default();
         did.add(task.kind(), u64::from(outcome == Outcome::Done));
         let error = match &outcome {
@@ -235,6 +178,9 @@ impl PackageAgent {
     fn changed(&mut self, view: &View) -> BTreeSet<UnitId> {
         let me = self.tenure.session.me.node.clone();
         let mut changed: BTreeSet<UnitId> = self.units.update(view).into_iter().map(|key| key.unit).collect();
+        if changed.iter().any(|unit| self.units.get(&UnitKey::new(unit)).is_none()) {
+            self.host.leftovers.notify_one();
+        }
         // Of other nodes' rows only one that goes: this node may be the one to make the copy good.
         let rows = self.copies.keys_since(view).into_iter();
         changed.extend(rows.filter(|(key, there)| key.node == me || !there).map(|(key, _)| key.unit));
@@ -342,60 +288,5 @@ fn ours(found: OnDisk) -> Option<(UnitId, Here)> {
             Some((UnitId::new(&found.name, &found.version).ok()?, Here { op, tentative }))
         }
         DiskState::Unregistered => None,
-    }
-}
-
-/// How a task ended.
-#[derive(Debug, PartialEq, Eq)]
-enum Outcome {
-    /// It is done.
-    Done,
-    /// The records moved on: the next view says what is to be done.
-    MovedOn,
-    /// Not now: it is tried again after a pause.
-    NotYet,
-    /// Disk or sources: it is tried again after a pause.
-    Failed(String),
-}
-
-/// Does one task.
-async fn carry(host: &Arc<Host>, tenure: &Tenure, task: &Task) -> Outcome {
-    let package = task.package();
-    let outcome = match task {
-        Task::TakePart(package) => take_part(host, tenure, package).await,
-        Task::Confirm(package) => confirm(host, package).await,
-        Task::Ensure(package) | Task::MakeGood(package) => ensure(host, tenure, package, For::Node).await,
-        Task::Keep(package, job) => ensure(host, tenure, package, For::Pin(job)).await,
-        Task::Drain(package, uses) => {
-            let report = report(tenure, package);
-            let uses = *uses as u64;
-            let scope = Scope::package(&package.unit);
-            host.insist(tenure, &scope, |view| draining(view, &report, uses)).await.map_err(Into::into)
-        }
-        Task::Drop(package) => drop_copy(host, tenure, package).await,
-        Task::TakeOver(package) => take_over(host, tenure, package).await,
-        Task::Forget(package) => forget(host, tenure, package).await,
-        Task::Abort(package, epoch, request) => {
-            let scope = Scope::package(&package.unit);
-            let scope = request.iter().fold(scope, |scope, request| scope.and_request(request));
-            let why = "its coordinator lost track of it: the store did not answer in time";
-            let PackageRef { unit, op } = package;
-            let given_up = host.insist(tenure, &scope, |view| abort(view, unit, op, *epoch, why)).await;
-            if given_up.is_ok() {
-                tracing::warn!(package = %unit, op, "a create that nobody carried is undone");
-            }
-            given_up.map_err(Into::into)
-        }
-    };
-    match outcome {
-        Ok(()) => Outcome::Done,
-        Err(EnsureError::Refused(refusal)) => {
-            tracing::debug!(package = %package.unit, %refusal, "not done");
-            if refusal.class == Class::NotYet { Outcome::NotYet } else { Outcome::MovedOn }
-        }
-        Err(EnsureError::Failed(why)) => {
-            tracing::warn!(package = %package.unit, %why, "not done; trying again later");
-            Outcome::Failed(why.to_string())
-        }
     }
 }
