@@ -40,6 +40,7 @@ pub mod session;
 pub mod status_jar_run_async_handler;
 pub mod submit_jar_run_async_handler;
 pub mod wait;
+pub mod warning;
 pub mod web_submission_extension;
 
 pub use dispatcher::{Dispatcher, StartError};
