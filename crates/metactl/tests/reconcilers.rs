@@ -86,7 +86,7 @@ async fn each_reconciler_shows_when_it_ran_what_it_did_and_its_last_error() {
     assert_eq!(removed.code, 0, "{removed:?}");
     let finished = until(&site, "d1", "packages", |row| counted(row, "removals-finished") == 1).await;
     assert_eq!(finished["last-did"]["counts"], json!({ "removals-finished": 1 }));
-    until(&site, n1, "package-agent", |row| counted(row, "copies-dropped") == 1).await;
+    until(&site, n1, "package-agent", |row| counted(row, "copies-dropped") > 0).await;
     end(site, nodes).await;
 }
 
