@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use flink_rest::RestError;
 use http::StatusCode;
-use records::packages::{JAR_UNIT_PREFIX, ready_package};
+use records::packages::{JAR_UNIT_PREFIX, package_status, ready_package};
 use records::record::PackageRef;
 use records::{Class, Scope, UnitId};
 use serde_json::Value;
@@ -14,6 +14,7 @@ use crate::api_error::{self, ApiError};
 use crate::front::Front;
 use crate::node_client::{Deploy, NodeAnswer, NodeError};
 use crate::receive::SpooledFile;
+use crate::warning::holders_of;
 
 /// The path of the JAR in its package. Users' names may hold what a class path cannot.
 pub const JAR_PATH: &str = "job.jar";
@@ -33,6 +34,8 @@ pub struct JarPackage {
     pub uuid: String,
     /// The package.
     pub package: PackageRef,
+    /// Live nodes that held it when it was READY.
+    pub holders: Vec<String>,
 }
 
 /// 128 random bits in the usual spelling.
@@ -62,8 +65,7 @@ pub async fn deploy_jar(
         let unit = jar_unit(&uuid)?;
         match front.nodes.put_file(address, &unit, &deploy, file, JAR_PATH).await {
             Ok(answer) if answer.status.is_success() => {
-                let package = find_ready(front, &unit).await?;
-                return Ok(JarPackage { uuid, package });
+                return find_ready(front, &uuid, &unit).await;
             }
             Ok(answer) => {
                 let refusal = of_answer(&name, &answer);
@@ -74,8 +76,8 @@ pub async fn deploy_jar(
             }
             Err(error @ NodeError::NotReached { .. }) => last = error.into(),
             Err(error @ NodeError::Lost { .. }) => {
-                if let Some(package) = await_ready(front, &unit).await {
-                    return Ok(JarPackage { uuid, package });
+                if let Some(jar) = await_ready(front, &uuid, &unit).await {
+                    return Ok(jar);
                 }
                 last = error.into();
             }
@@ -85,17 +87,18 @@ pub async fn deploy_jar(
     Err(last.into())
 }
 
-async fn find_ready(front: &Front, unit: &UnitId) -> Result<PackageRef, ApiError> {
+async fn find_ready(front: &Front, uuid: &str, unit: &UnitId) -> Result<JarPackage, ApiError> {
     let view = front.fresh(Scope::package(unit)).await?;
-    Ok(ready_package(&view, unit)?)
+    let package = ready_package(&view, unit)?;
+    Ok(JarPackage { uuid: uuid.to_owned(), package, holders: holders_of(&package_status(&view, unit)?) })
 }
 
 /// The node is lost, its create may go on: the record knows.
-async fn await_ready(front: &Front, unit: &UnitId) -> Option<PackageRef> {
+async fn await_ready(front: &Front, uuid: &str, unit: &UnitId) -> Option<JarPackage> {
     let deadline = Instant::now() + LOST_NODE_WAIT;
     loop {
-        match find_ready(front, unit).await {
-            Ok(package) => return Some(package),
+        match find_ready(front, uuid, unit).await {
+            Ok(jar) => return Some(jar),
             Err(ApiError::Refused(refusal)) if refusal.class == Class::NotFound => return None,
             Err(_) if Instant::now() >= deadline => return None,
             Err(_) => tokio::time::sleep(LOOK_EVERY).await,

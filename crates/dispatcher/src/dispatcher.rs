@@ -7,7 +7,7 @@ use axum::extract::Request;
 use jobmaster::HostConfig;
 use meta_client::Kv;
 use process_kit::net::{BindError, Listen};
-use process_kit::{Metrics, Readiness, Shutdown, bind};
+use process_kit::{Metrics, Readiness, Rounds, Shutdown, bind};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -133,6 +133,7 @@ fn front(
         spool,
         retentions: Arc::new(retentions),
         metrics: figures,
+        rounds: Rounds::default(),
         options: Arc::new(options),
     })
 }

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flink_rest::RestError;
 use meta_client::{Kv, KvError, Snapshot, Stored};
 use meta_types::{KeyRange, Op, OpReply, RangeRequest, Txn};
+use process_kit::Rounds;
 use records::nodes::{is_draining, live_servers};
 use records::record::Node;
 use records::{Carried, Failure, Plan, Refusal, Scope, View, carry_out};
@@ -39,6 +40,8 @@ pub struct Front {
     pub retentions: Arc<Retentions>,
     /// Figures.
     pub metrics: FrontMetrics,
+    /// What the reconcilers of this process did last.
+    pub rounds: Rounds,
 }
 
 /// Whether a read may be stale.

@@ -16,7 +16,9 @@ use crate::api_error::{self, ApiError};
 use crate::front::{Freshness, Front};
 use crate::icp_upload;
 use crate::jar_handlers::of_failure;
+use crate::node_client::NodeAnswer;
 use crate::request::{flag_of, known_parameters, query_of, unknown_parameter};
+use crate::warning::{holders_in, if_few_hold};
 
 /// Parameters that are passed on to the coordinator.
 const CREATE_PARAMETERS: &[&str] = &["nodes", "timeout_ms", "request"];
@@ -51,7 +53,16 @@ pub async fn create(
     let address = reachable_server(&front).await?;
     let sent = front.nodes.put_body(&address, &unit, &passed, &content_type, request.into_body()).await;
     let answer = sent.map_err(|error| icp_upload::unknown(&error, &unit))?;
-    Ok(respond::json(answer.status, &answer.body))
+    Ok(created(&unit, &answer))
+}
+
+/// A coordinator's answer to a create. Of a package that is READY on fewer than two live nodes a `Warning` says so.
+pub fn created(unit: &UnitId, answer: &NodeAnswer) -> Response {
+    let response = respond::json(answer.status, &answer.body);
+    match answer.status {
+        StatusCode::OK => if_few_hold(response, &unit.to_string(), &holders_in(&answer.body)),
+        _ => response,
+    }
 }
 
 /// A live server node that answers: a body can be sent only once.

@@ -12,7 +12,7 @@ use records::{Scope, UnitId, nodes};
 
 use crate::api_error::{self, ApiError};
 use crate::front::Front;
-use crate::icp_handlers::reachable_server;
+use crate::icp_handlers::{created, reachable_server};
 use crate::limits::UPLOAD_IDLE;
 use crate::node_client::NodeError;
 use crate::request::query_of;
@@ -32,7 +32,7 @@ pub async fn begin(
     let address = reachable_server(front).await?;
     let answer = front.nodes.post_json(&address, &format!("{}?{passed}", path_of(unit)), list).await;
     let answer = answer.map_err(|error| unknown(&error, unit))?;
-    Ok(respond::json(answer.status, &answer.body))
+    Ok(created(unit, &answer))
 }
 
 async fn read_list(request: Request) -> Result<Bytes, RestError> {

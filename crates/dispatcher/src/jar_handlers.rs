@@ -17,13 +17,14 @@ use crate::deploy::{self, JarPackage};
 use crate::front::{Freshness, Front, now_ms};
 use crate::receive::{self, SpooledFile};
 use crate::request::{jar_id_in_path, query_of, raw_path};
+use crate::warning::if_few_hold;
 
-/// `POST /jars/upload`.
+/// `POST /jars/upload`. 200 when two live nodes hold it, synced; if there is only one, a `Warning` says so.
 pub async fn upload(State(front): State<Front>, request: Request) -> Result<Response, ApiError> {
     front.check_submit_enabled()?;
     let file = receive_jar(&front, request).await?;
     let info = inspect(&file).await;
-    let JarPackage { uuid, package } = deploy::deploy_jar(&front, "jar", &file).await?;
+    let JarPackage { uuid, package, holders } = deploy::deploy_jar(&front, "jar", &file).await?;
     let id = format!("{uuid}_{}", file.name);
     let jar = Jar {
         unit: package.unit.clone(),
@@ -40,7 +41,7 @@ pub async fn upload(State(front): State<Front>, request: Request) -> Result<Resp
     added.map_err(|failure| of_failure(failure, "GET /jars"))?;
     front.metrics.uploads.inc();
     tracing::info!(jar = id, package = %package.unit, bytes = file.bytes, "JAR uploaded");
-    Ok(respond::ok(&JarUploaded::of(&id)))
+    Ok(if_few_hold(respond::ok(&JarUploaded::of(&id)), &id, &holders))
 }
 
 async fn receive_jar(front: &Front, request: Request) -> Result<SpooledFile, RestError> {

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use meta_client::{Commit, Stored, commit};
 use meta_types::Revision;
+use process_kit::Did;
 use records::jobs::{Drive, Driven, NodeSlots, count_slots, drive_among};
 use records::keys::{JobCancelKey, JobKey, JobOwnerKey, RunOwnerKey};
 use records::record::{Job, NodeRef};
@@ -173,7 +174,8 @@ impl JobMasterPrimaryDispatcher {
         slots: &mut Slots,
         id: &JobId,
         job: &Stored<Job>,
-    ) -> Result<usize, ApiError> {
+        did: &mut Did,
+    ) -> Result<(), ApiError> {
         let wish = Drive {
             job: id.clone(),
             give_up_on: self.give_up_on(id, job),
@@ -185,7 +187,7 @@ impl JobMasterPrimaryDispatcher {
             Ok(plan) => plan,
             Err(refusal) => {
                 tracing::debug!(job = %id, %refusal, "not placed");
-                return Ok(0);
+                return Ok(());
             }
         };
         if plan.is_empty() {
@@ -194,24 +196,30 @@ impl JobMasterPrimaryDispatcher {
             if job.placed.is_none() && self.open.remove(&at) {
                 self.settled.insert(at);
             }
-            return Ok(0);
+            return Ok(());
         }
         let Commit::Done(revision) = commit(&*self.front.kv, plan.txn(), view.revision()).await? else {
-            return Ok(0);
+            return Ok(());
         };
         let (trigger, me) = (&job.trigger, &self.front.options.node_name);
-        match plan.answer(revision) {
+        let kind = match plan.answer(revision) {
             Driven::Placed(node) => {
                 tracing::info!(%trigger, job = %id, node = node.node, attempt = job.attempt + 1, "job placed");
                 take(slots, job, &node);
+                "placed"
             }
-            Driven::Waiting(why) => tracing::info!(%trigger, job = %id, node = me, why, "job waits"),
+            Driven::Waiting(why) => {
+                tracing::info!(%trigger, job = %id, node = me, why, "job waits");
+                "told-to-wait"
+            }
             Driven::Ended(state) => {
                 tracing::info!(%trigger, job = %id, node = me, state = state.as_str(), "job ended");
+                "ended"
             }
-            Driven::Settled => {}
-        }
-        Ok(1)
+            Driven::Settled => "settled",
+        };
+        did.add(kind, 1);
+        Ok(())
     }
 }
 
@@ -243,17 +251,16 @@ fn take(slots: &mut Slots, job: &Job, node: &NodeRef) {
 impl Reconciler for JobMasterPrimaryDispatcher {
     const NAME: &'static str = "placement";
 
-    async fn round(&mut self, view: &View) -> Result<usize, ApiError> {
+    async fn round(&mut self, view: &View, did: &mut Did) -> Result<(), ApiError> {
         self.note(view);
         let taking = self.taking.iter();
         let counted = taking.filter_map(|id| Some((id, &self.jobs.get(&JobKey::new(id))?.value)));
         let mut slots = count_slots(view, counted)?;
         let seen_slots = slots.clone();
-        let mut done = 0;
         for (id, job) in &self.due(view, &seen_slots) {
-            done += self.drive_one(view, &mut slots, id, job).await?;
+            self.drive_one(view, &mut slots, id, job, did).await?;
         }
         self.last_slots = seen_slots;
-        Ok(done)
+        Ok(())
     }
 }

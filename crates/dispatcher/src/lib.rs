@@ -31,6 +31,7 @@ pub mod options;
 pub mod package_reconciler;
 pub mod receive;
 pub mod reconcile;
+pub mod reconciler_handlers;
 pub mod request;
 pub mod retention;
 pub mod run_reconciler;
@@ -39,6 +40,7 @@ pub mod session;
 pub mod status_jar_run_async_handler;
 pub mod submit_jar_run_async_handler;
 pub mod wait;
+pub mod warning;
 pub mod web_submission_extension;
 
 pub use dispatcher::{Dispatcher, StartError};

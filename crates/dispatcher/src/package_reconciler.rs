@@ -1,5 +1,5 @@
 //! What packages leave behind when processes die: creates of lost coordinators, rows of dead nodes, packages nobody
-//! came for, removals nobody finished. Every dispatcher looks; the guards make repeats harmless.
+//! came for, removals nobody finished, manifests nobody refers to. Every dispatcher looks; the guards make repeats harmless.
 //!
 //! A grace is counted by this process's own clock from the moment it first saw the situation, so clocks of other
 //! machines do not matter; a new dispatcher starts to count anew.
@@ -9,9 +9,11 @@ use std::collections::HashSet;
 
 use meta_client::TypedKey;
 use meta_types::Revision;
+use process_kit::Did;
 use records::keys::{CopyKey, JarKey, NodeKey, PinKey, UnitKey, UseKey, below};
 use records::packages::{
-    JAR_UNIT_PREFIX, coordinator_lost, dead_copy, finish, sweep_orphan_jar, sweep_private,
+    JAR_UNIT_PREFIX, collect_manifest, coordinator_lost, dead_copy, finish, manifest_scope, sweep_orphan_jar,
+    sweep_private, unreferenced_manifests,
 };
 use records::record::{Unit, UnitOrigin, UnitState};
 use records::{Changes, Failure, Parsed, Plan, Refusal, Scope, UnitId, View, nodes};
@@ -46,6 +48,20 @@ enum Due {
     Row { unit: UnitId, node: String, incarnation: Revision },
     /// A package that nothing refers to.
     Unreferenced { unit: UnitId, op: String },
+    /// A manifest that no package refers to.
+    Manifest { digest: String },
+}
+
+impl Due {
+    /// What its settling is counted as.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => "creates-aborted",
+            Self::Row { .. } => "rows-dropped",
+            Self::Unreferenced { .. } => "unreferenced-removed",
+            Self::Manifest { .. } => "manifests-collected",
+        }
+    }
 }
 
 impl PackageReconciler {
@@ -93,6 +109,8 @@ impl PackageReconciler {
                 due.push(Due::Row { unit, node, incarnation: copy.incarnation });
             }
         }
+        let named = self.units.iter().filter_map(|(_, unit)| unit.manifest.as_deref()).collect();
+        due.extend(unreferenced_manifests(view, &named)?.into_iter().map(|digest| Due::Manifest { digest }));
         Ok(due)
     }
 
@@ -112,15 +130,15 @@ impl PackageReconciler {
         ripe
     }
 
-    async fn settle(&self, due: &Due) -> Result<bool, ApiError> {
+    async fn settle(&self, due: &Due, did: &mut Did) -> Result<(), ApiError> {
         tracing::info!(?due, "settling what was left behind");
-        match due {
+        let wrote = match due {
             Due::Create { unit, op, .. } => {
                 let scope = self.with_request(unit).await?;
-                self.carry(&scope, |view| coordinator_lost(view, unit, op)).await
+                self.carry(&scope, |view| coordinator_lost(view, unit, op)).await?
             }
             Due::Row { unit, node, .. } => {
-                self.carry(&Scope::package(unit), |view| dead_copy(view, unit, node)).await
+                self.carry(&Scope::package(unit), |view| dead_copy(view, unit, node)).await?
             }
             Due::Unreferenced { unit, .. } => {
                 let scope = Scope::package(unit).and_all::<JarKey>();
@@ -128,9 +146,15 @@ impl PackageReconciler {
                     Some(UnitOrigin::Private) => sweep_private(view, unit),
                     _ => sweep_orphan_jar(view, unit),
                 })
-                .await
+                .await?
             }
-        }
+            Due::Manifest { digest } => {
+                let view = self.front.fresh(Scope::default().and_manifest(digest)).await?;
+                self.carry(&manifest_scope(&view, digest)?, |view| collect_manifest(view, digest)).await?
+            }
+        };
+        did.add(due.kind(), u64::from(wrote));
+        Ok(())
     }
 
     async fn with_request(&self, unit: &UnitId) -> Result<Scope, ApiError> {
@@ -159,8 +183,7 @@ impl PackageReconciler {
         }
     }
 
-    async fn finish_removals(&self, view: &View) -> Result<usize, ApiError> {
-        let mut done = 0;
+    async fn finish_removals(&self, view: &View, did: &mut Did) -> Result<(), ApiError> {
         for (key, found) in self.units.iter() {
             if found.state < UnitState::Removing || is_held(view, &key.unit)? {
                 continue;
@@ -170,9 +193,10 @@ impl PackageReconciler {
                 Some(digest) => scope.and_manifest(digest),
                 None => scope,
             };
-            done += usize::from(self.carry(&scope, |view| finish(view, &key.unit, &found.op)).await?);
+            let wrote = self.carry(&scope, |view| finish(view, &key.unit, &found.op)).await?;
+            did.add("removals-finished", u64::from(wrote));
         }
-        Ok(done)
+        Ok(())
     }
 }
 
@@ -201,17 +225,17 @@ fn is_unreferenced(view: &View, unit: &UnitId, found: &Unit) -> Result<bool, Ref
 impl Reconciler for PackageReconciler {
     const NAME: &'static str = "packages";
 
-    async fn round(&mut self, view: &View) -> Result<usize, ApiError> {
+    async fn round(&mut self, view: &View, did: &mut Did) -> Result<(), ApiError> {
         let is_news = self.note(view);
         if !is_news && self.looked_at.is_some_and(|at| at.elapsed() < RECONCILE_EVERY) {
-            return Ok(0);
+            return Ok(());
         }
         self.looked_at = None;
-        let mut done = self.finish_removals(view).await?;
+        self.finish_removals(view, did).await?;
         for due in self.ripe(self.waiting(view)?) {
-            done += usize::from(self.settle(&due).await?);
+            self.settle(&due, did).await?;
         }
         self.looked_at = Some(Instant::now());
-        Ok(done)
+        Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! The frame of every reconciler: woken by a change of the mirror and by a timer, each round starts from a view of
-//! the records alone.
+//! the records alone. What the last rounds did is told by `GET /reconcilers`.
 
 use std::time::Duration;
 
-use process_kit::Shutdown;
+use process_kit::{Did, Shutdown};
 use records::View;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,8 +18,8 @@ pub trait Reconciler: Send + 'static {
     /// Its name in logs and metrics.
     const NAME: &'static str;
 
-    /// Does what is due; answers how many transactions took place. The view may be old: writes are guarded.
-    fn round(&mut self, view: &View) -> impl Future<Output = Result<usize, ApiError>> + Send;
+    /// Does what is due and notes each transaction that took place, by kind. The view may be old: writes are guarded.
+    fn round(&mut self, view: &View, did: &mut Did) -> impl Future<Output = Result<(), ApiError>> + Send;
 }
 
 /// Pause after a failed round.
@@ -34,6 +34,7 @@ pub async fn run<R: Reconciler>(
 ) {
     let token = shutdown.token();
     let label = Label { name: R::NAME };
+    let rounds = front.rounds.of(R::NAME);
     loop {
         tokio::select! {
             () = token.cancelled() => return,
@@ -48,15 +49,15 @@ pub async fn run<R: Reconciler>(
             continue;
         }
         let started = Instant::now();
-        match reconciler.round(&view).await {
-            Ok(done) => {
-                front.metrics.reconciled.get_or_create(&label).inc_by(done as u64);
-            }
-            Err(error) => {
-                front.metrics.reconcile_failures.get_or_create(&label).inc();
-                tracing::warn!(reconciler = R::NAME, %error, "round failed; it is repeated");
-                tokio::time::sleep(PAUSE).await;
-            }
+        let mut did = Did::default();
+        let outcome = reconciler.round(&view, &mut did).await;
+        front.metrics.reconciled.get_or_create(&label).inc_by(did.total());
+        let error = outcome.err().map(|error| error.to_string());
+        rounds.ended(started.elapsed(), &did, error.as_deref());
+        if let Some(error) = error {
+            front.metrics.reconcile_failures.get_or_create(&label).inc();
+            tracing::warn!(reconciler = R::NAME, error, "round failed; it is repeated");
+            tokio::time::sleep(PAUSE).await;
         }
         // Rounds over many records take long; they leave most of the time to requests.
         tokio::time::sleep((started.elapsed() * 3).min(RECONCILE_EVERY)).await;

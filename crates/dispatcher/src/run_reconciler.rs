@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use meta_client::{Commit, commit};
 use meta_types::Revision;
+use process_kit::Did;
 use records::keys::{JobKey, JobOwnerKey, RunKey, RunOwnerKey};
 use records::record::{NodeRef, Phase, Run};
 use records::runs::{Advance, adopt, advance, would_complete};
@@ -100,7 +101,22 @@ impl RunReconciler {
         due
     }
 
-    async fn adopt_one(&self, view: &View, session: &Session, trigger: TriggerId) -> Result<usize, ApiError> {
+    async fn adopt_all(
+        &self,
+        view: &View,
+        session: &Session,
+        orphans: Vec<TriggerId>,
+        did: &mut Did,
+    ) -> Result<(), ApiError> {
+        let adopting = stream::iter(orphans).map(|trigger| self.adopt_one(view, session, trigger));
+        let mut adopting = std::pin::pin!(adopting.buffer_unordered(IN_FLIGHT));
+        while let Some(done) = adopting.next().await {
+            did.add("adopted", done?.count());
+        }
+        Ok(())
+    }
+
+    async fn adopt_one(&self, view: &View, session: &Session, trigger: TriggerId) -> Result<Done, ApiError> {
         let plan = adopt(view, &trigger, &session.me, session.lease);
         let done = self.commit(view, plan).await?;
         if done == Done::Written {
@@ -108,7 +124,30 @@ impl RunReconciler {
             let job = self.runs.get(&RunKey::new(&trigger)).map(|run| run.job.to_string());
             tracing::info!(%trigger, job, node = session.me.node, "run adopted");
         }
-        Ok(done.count())
+        Ok(done)
+    }
+
+    /// Answers the runs with which there is nothing to do until a record changes.
+    async fn advance_all(
+        &self,
+        view: &View,
+        mine: Vec<(TriggerId, Run, Revision)>,
+        did: &mut Did,
+    ) -> Result<Vec<TriggerId>, ApiError> {
+        let advancing = stream::iter(mine).map(|(trigger, run, epoch)| async move {
+            let (done, completes) = self.advance_one(view, &trigger, &run, epoch).await?;
+            Ok::<_, ApiError>((trigger, done, completes))
+        });
+        let mut advancing = std::pin::pin!(advancing.buffer_unordered(IN_FLIGHT));
+        let mut settled = Vec::new();
+        while let Some(advanced) = advancing.next().await {
+            let (trigger, done, completes) = advanced?;
+            did.add(if completes { "completed" } else { "advanced" }, done.count());
+            if done == Done::Nothing {
+                settled.push(trigger);
+            }
+        }
+        Ok(settled)
     }
 
     async fn advance_one(
@@ -117,7 +156,7 @@ impl RunReconciler {
         trigger: &TriggerId,
         run: &Run,
         epoch: Revision,
-    ) -> Result<Done, ApiError> {
+    ) -> Result<(Done, bool), ApiError> {
         let kv = &*self.front.kv;
         let completes = would_complete(view, run)?;
         let (run_retention, token_retention) = if completes {
@@ -131,7 +170,7 @@ impl RunReconciler {
         if done == Done::Written && completes {
             tracing::info!(%trigger, job = %run.job, node = self.front.options.node_name, "run completed");
         }
-        Ok(done)
+        Ok((done, completes))
     }
 
     /// Carries a plan out if there is something to write; a conflict or a refusal is for the next round.
@@ -166,35 +205,22 @@ enum Done {
 }
 
 impl Done {
-    fn count(self) -> usize {
-        usize::from(self == Self::Written)
+    fn count(self) -> u64 {
+        u64::from(self == Self::Written)
     }
 }
 
 impl Reconciler for RunReconciler {
     const NAME: &'static str = "runs";
 
-    async fn round(&mut self, view: &View) -> Result<usize, ApiError> {
-        let Some(session) = self.front.session.borrow().clone() else { return Ok(0) };
+    async fn round(&mut self, view: &View, did: &mut Did) -> Result<(), ApiError> {
+        let Some(session) = self.front.session.borrow().clone() else { return Ok(()) };
         let due = self.due(view, &session);
-        let this = &*self;
-        let adopted = stream::iter(due.orphans)
-            .map(|trigger| this.adopt_one(view, &session, trigger))
-            .buffer_unordered(IN_FLIGHT)
-            .try_fold(0, |sum, done| async move { Ok(sum + done) })
-            .await?;
-        let advanced: Vec<(TriggerId, Done)> = stream::iter(due.mine)
-            .map(|(trigger, run, epoch)| async move {
-                let done = this.advance_one(view, &trigger, &run, epoch).await?;
-                Ok::<_, ApiError>((trigger, done))
-            })
-            .buffer_unordered(IN_FLIGHT)
-            .try_collect()
-            .await?;
-        let written = advanced.iter().map(|(_, done)| done.count()).sum::<usize>();
-        for (trigger, _) in advanced.iter().filter(|(_, done)| *done == Done::Nothing) {
-            self.open.remove(trigger);
+        self.adopt_all(view, &session, due.orphans, did).await?;
+        let settled = self.advance_all(view, due.mine, did).await?;
+        for trigger in settled {
+            self.open.remove(&trigger);
         }
-        Ok(adopted + written)
+        Ok(())
     }
 }

@@ -71,6 +71,8 @@ impl RunFacts<'_> {
         json!({
             "phase": run.phase,
             "jobid": run.job,
+            "program": run.program.unit.to_string(),
+            "packages": run.class_path.iter().map(|package| package.unit.to_string()).collect::<Vec<_>>(),
             "owner": self.owner.as_ref().map(|owner| &owner.node),
             "job-state": job.map(|job| job.state().as_str()),
             "job-node": job.and_then(|job| job.owner.as_ref()).map(|owner| &owner.node),

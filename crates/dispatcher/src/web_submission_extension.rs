@@ -16,7 +16,7 @@ use crate::front::Front;
 use crate::{
     cluster_handlers, delete_jar_run_async_handler, icp_check_handler, icp_handlers, icp_node_handlers,
     icp_register_handler, icp_upload, jar_handlers, jar_run_handler, job_handlers,
-    list_jar_run_async_handler, log_handlers, request, status_jar_run_async_handler,
+    list_jar_run_async_handler, log_handlers, reconciler_handlers, request, status_jar_run_async_handler,
     submit_jar_run_async_handler,
 };
 
@@ -82,6 +82,7 @@ fn own_routes() -> Router<Front> {
         .route("/icp/{name}/{version}/pull", post(icp_node_handlers::pull))
         .route("/icp/{name}/{version}/refs", get(icp_node_handlers::refs))
         .route("/nodes", get(cluster_handlers::nodes))
+        .route("/reconcilers", get(reconciler_handlers::reconcilers))
         .route("/nodes/{node}/icp", get(icp_node_handlers::on_node))
         .route("/jobs/{jobid}/attempts/{attempt}/{stream}", get(log_handlers::output))
 }

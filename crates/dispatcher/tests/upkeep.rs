@@ -217,6 +217,55 @@ async fn a_pull_brings_a_package_to_a_node() {
     cluster.stop().await;
 }
 
+/// Two synced copies need no warning; one does, however the package was made, and a repeat says the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_create_and_an_upload_say_when_one_node_alone_holds_the_bytes() {
+    let (cluster, dir) = cluster(1).await;
+    let n1 = real_node(&cluster, dir.path(), "n1").await;
+    let parts = [Part::file("f", "a.jar", b"one")];
+    let (content_type, body) = multipart(&parts);
+    let headers = [("content-type", content_type.as_str())];
+    let create = async |version: &str| {
+        cluster.send(0, "PUT", &format!("/icp/lib/{version}?nodes=all"), &headers, body.clone()).await
+    };
+    let warning = |answer: &Answer| {
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.headers.get("warning").map(|value| value.to_str().unwrap().to_owned())
+    };
+    let alone = "199 metastore \"only node n1 holds lib:1.0.0: ";
+    for _ in 0..2 {
+        assert!(warning(&create("1.0.0").await).unwrap().starts_with(alone));
+    }
+    let upload = async || {
+        let (content_type, body) = multipart(&[Part::file("jarfile", "hello.jar", b"PK")]);
+        cluster.send(0, "POST", "/jars/upload", &[("content-type", &content_type)], body).await
+    };
+    assert!(warning(&upload().await).unwrap().contains("only node n1 holds "));
+    let n2 = real_node(&cluster, dir.path(), "n2").await;
+    assert_eq!(warning(&create("2.0.0").await), None);
+    assert_eq!(warning(&upload().await), None);
+    n1.stop().await;
+    n2.stop().await;
+    cluster.stop().await;
+}
+
+/// D6, its last line: names are compared exactly, and two that differ in case only exclude each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d6_a_name_that_differs_in_case_is_another_one_and_refused() {
+    let (cluster, dir) = cluster(1).await;
+    let n1 = real_node(&cluster, dir.path(), "n1").await;
+    create(&cluster, "").await;
+    let (content_type, body) = multipart(&[Part::file("f", "a.jar", b"one")]);
+    let headers = [("content-type", content_type.as_str())];
+    let refused = cluster.send(0, "PUT", "/icp/LIB/2.0.0", &headers, body).await;
+    assert_eq!(refused.status, 409, "{}", refused.text);
+    assert!(refused.error().contains("differs from it only in upper and lower case"), "{}", refused.text);
+    assert_eq!(cluster.get(0, "/icp/LIB/1.0.0").await.status, 404);
+    assert_eq!(cluster.get(0, "/icp/lib/1.0.0").await.status, 200);
+    n1.stop().await;
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_nodes_truth_is_its_records_beside_its_disk() {
     let (cluster, dir) = cluster(1).await;

@@ -73,13 +73,15 @@ pub struct RunRequest {
     pub trigger_id: Option<String>,
     /// An uploaded JAR; `/run-async` only.
     pub jar_id: Option<String>,
-    /// Further code packages for the class path, `NAME:VERSION`; `/run-async` only.
+    /// Further code packages for the class path, `NAME:VERSION`; `/run-async` only. Stated as `packages` or as
+    /// `classPaths`.
     pub packages: Option<Vec<String>>,
 }
 
 const BODY_FIELDS: &[&str] = &[
     "allowNonRestoredState",
     "claimMode",
+    "classPaths",
     "entryClass",
     "flinkConfiguration",
     "jarId",
@@ -96,6 +98,7 @@ const BODY_FIELDS: &[&str] = &[
 const QUERY_PARAMETERS: &[&str] = &[
     "allowNonRestoredState",
     "claimMode",
+    "classPaths",
     "entry-class",
     "entryClass",
     "jarId",
@@ -142,7 +145,10 @@ impl RunRequest {
         Ok(Self {
             trigger_id: reader.read("triggerId", coerce::string)?,
             jar_id: reader.string("jarId")?,
-            packages: reader.read("packages", coerce::strings)?,
+            packages: one_of(
+                reader.read("packages", coerce::strings)?,
+                reader.read("classPaths", coerce::strings)?,
+            )?,
             ..request
         })
     }
@@ -166,7 +172,10 @@ impl RunRequest {
             restore_mode: restore_mode_of(query)?,
             trigger_id: owned(query.get("triggerId")),
             jar_id: owned(query.non_empty("jarId")),
-            packages: query.non_empty("packages").map(args::split_comma_list),
+            packages: one_of(
+                query.non_empty("packages").map(args::split_comma_list),
+                query.non_empty("classPaths").map(args::split_comma_list),
+            )?,
             ..common
         })
     }
@@ -272,6 +281,20 @@ impl BodyReader<'_> {
             };
         }
         Ok(None)
+    }
+}
+
+/// Two names of one field.
+fn one_of(
+    packages: Option<Vec<String>>,
+    class_paths: Option<Vec<String>>,
+) -> Result<Option<Vec<String>>, RestError> {
+    match (packages, class_paths) {
+        (Some(packages), Some(class_paths)) if packages != class_paths => Err(RestError::new(
+            StatusCode::BAD_REQUEST,
+            "packages and classPaths are two names of one field and differ; send one of them",
+        )),
+        (packages, class_paths) => Ok(packages.or(class_paths)),
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! <work-dir>/icp/<name>/<version>/        exactly the user's tree, read-only; the program's class path
 //! <work-dir>/icp-store/descriptors/       <name>@<version>.json: the op, the manifest; written before the rename
-//! <work-dir>/icp-store/staging/<op>/      what is being received: marker `op`, `tree/`, `parts/`
+//! <work-dir>/icp-store/staging/<op>/      what is being received: marker `op`, `tree/`, `parts/`, `before/`
 //! <work-dir>/icp-store/trash/<op>/        what is being deleted: marker `op`, `tree/`
 //! <work-dir>/icp-store/blobs/xx/<hash>    hard links to every verified file, by BLAKE3
 //! ```
@@ -11,7 +11,8 @@
 //! A file is hashed while it is written, made durable, and linked into `blobs`. A package becomes visible by one
 //! rename, after everything below it is durable and its descriptor says whose it is. It goes by one rename into
 //! `trash`. A crash between any two steps leaves something the next start recognises by its op: nothing without
-//! our mark is ever touched. A blob whose link count is 1 belongs to no tree and may go at any time.
+//! our mark is ever touched. A blob whose link count is 1 belongs to no tree and may go at any time; who wants it takes
+//! a link first and looks at it then.
 //!
 //! Files that a user put under `icp` by hand become a package where they lie: [`adopt`].
 //!
@@ -38,6 +39,8 @@ mod walk;
 
 #[cfg(test)]
 mod adopt_tests;
+#[cfg(test)]
+mod blob_tests;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]

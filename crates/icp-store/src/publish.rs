@@ -141,7 +141,7 @@ impl PackageStore {
     pub fn empty_trash(&self, op: &str) -> Result<(), StoreError> {
         check_id(op)?;
         fsx::delete_tree(&self.layout().trash().join(op))?;
-        self.collect_blobs()
+        self.collect_blobs().map(drop)
     }
 }
 

@@ -64,14 +64,18 @@ pub struct Sealed {
 }
 
 impl Staging {
-    /// Opens the directory of `op`. A tree left by an earlier try goes; its finished files stay as blobs and its
-    /// parts stay, so that nothing verified is fetched twice.
+    /// Opens the directory of `op`. The tree of an earlier try is put aside: as long as it is there its finished files
+    /// stay among the blobs, and its parts stay, so that nothing verified is fetched twice.
     pub(crate) fn open(store: &PackageStore, op: &str) -> Result<Self, StoreError> {
         check_id(op)?;
         let dir = store.layout().staging().join(op);
         fsx::create_dirs(&dir)?;
         fsx::write_atomically(&dir.join(MARKER), op.as_bytes())?;
-        fsx::delete_tree(&dir.join("tree"))?;
+        let (tree, before) = (dir.join("tree"), dir.join("before"));
+        if fsx::exists(&tree) {
+            fsx::delete_tree(&before)?;
+            fs::rename(&tree, &before).map_err(fsx::context("rename into", &before))?;
+        }
         let _ = fs::remove_file(dir.join("relink"));
         fsx::create_dirs(&dir.join("tree"))?;
         fsx::create_dirs(&dir.join("parts"))?;
@@ -95,14 +99,26 @@ impl Staging {
 
     /// Takes a file from the blobs if a blob of that hash is here and still has the right bytes.
     pub fn reuse(&mut self, entry: &FileEntry) -> Result<bool, StoreError> {
-        let blob = self.store.layout().blob(&entry.blake3);
-        if !blob_is_good(&blob, entry) {
+        let Some(taken) = self.take_blob(entry)? else { return self.copy_adopted(entry) };
+        if !blob_is_good(&taken, entry) {
+            fs::remove_file(&taken).map_err(fsx::context("delete", &taken))?;
             return self.copy_adopted(entry);
         }
         let at = self.claim(&entry.path)?;
-        fsx::link_or_copy(&blob, &at).map_err(fsx::context("link", &at))?;
+        fs::rename(&taken, &at).map_err(fsx::context("rename into", &at))?;
         self.files.push(entry.clone());
         Ok(true)
+    }
+
+    /// A second name for the blob, if there is one: from then on it belongs to a tree, and may be read at leisure.
+    fn take_blob(&self, entry: &FileEntry) -> Result<Option<PathBuf>, StoreError> {
+        let (blob, taken) = (self.store.layout().blob(&entry.blake3), self.dir.join("relink"));
+        let _blobs = self.store.blobs();
+        match fsx::link_or_copy(&blob, &taken) {
+            Ok(()) => Ok(Some(taken)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(fsx::context("link", &taken)(e)),
+        }
     }
 
     /// Where the bytes of a file being fetched go until they are whole.
@@ -130,24 +146,36 @@ impl Staging {
     /// Gives a verified file its name among the blobs. If a good blob is there already, the file becomes a link to
     /// it; a damaged one is replaced.
     fn link_blob(&self, at: &Path, entry: &FileEntry) -> Result<(), StoreError> {
-        let blob = self.store.layout().blob(&entry.blake3);
-        if let Some(parent) = blob.parent() {
-            fsx::create_dirs(parent)?;
+        let Some(there) = self.link_new_blob(at, entry)? else { return Ok(()) };
+        if blob_is_good(&there, entry) {
+            fs::rename(&there, at).map_err(fsx::context("rename into", at))?;
+        } else {
+            fs::remove_file(&there).map_err(fsx::context("delete", &there))?;
+            fsx::link_or_copy(at, &there).map_err(fsx::context("link", &there))?;
+            let _blobs = self.store.blobs();
+            let blob = self.store.layout().blob(&entry.blake3);
+            blob.parent().map_or(Ok(()), fsx::create_dirs)?;
+            fs::rename(&there, &blob).map_err(fsx::context("rename into", &blob))?;
         }
+        // Renaming one link of a file over another link of it does nothing and leaves both names.
+        match fs::remove_file(&there) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(fsx::context("delete", &there)(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the file a blob; if one is there already, answers a second name for that.
+    fn link_new_blob(&self, at: &Path, entry: &FileEntry) -> Result<Option<PathBuf>, StoreError> {
+        let (blob, there) = (self.store.layout().blob(&entry.blake3), self.dir.join("relink"));
+        let _blobs = self.store.blobs();
+        blob.parent().map_or(Ok(()), fsx::create_dirs)?;
         match fsx::link_or_copy(at, &blob) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(None),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(fsx::context("link", &blob)(e)),
         }
-        let (from, to) = if blob_is_good(&blob, entry) { (blob.as_path(), at) } else { (at, blob.as_path()) };
-        let temporary = self.dir.join("relink");
-        fsx::link_or_copy(from, &temporary).map_err(fsx::context("link", &temporary))?;
-        fs::rename(&temporary, to).map_err(fsx::context("rename into", to))?;
-        // Renaming one link of a file over another link of it does nothing and leaves both names.
-        match fs::remove_file(&temporary) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(fsx::context("delete", &temporary)(e)),
-            _ => Ok(()),
-        }
+        fsx::link_or_copy(&blob, &there).map_err(fsx::context("link", &there))?;
+        Ok(Some(there))
     }
 
     fn claim(&mut self, path: &str) -> Result<PathBuf, StoreError> {
@@ -174,7 +202,7 @@ impl Staging {
     /// Gives up: deletes what was received.
     pub fn discard(self) -> Result<(), StoreError> {
         fsx::delete_tree(&self.dir)?;
-        self.store.collect_blobs()
+        self.store.collect_blobs().map(drop)
     }
 }
 

@@ -44,6 +44,8 @@ struct Inner {
     /// Held by whoever changes whose a registered directory is: a caller may give up waiting for such a change, and
     /// the thread that makes it goes on.
     hands: Mutex<()>,
+    /// Held while a blob gets a link or loses its last one, so that what is being taken is not taken for unneeded.
+    blobs: Mutex<()>,
 }
 
 /// A directory where packages are.
@@ -88,7 +90,9 @@ impl PackageStore {
             fsx::create_dirs(&dir)?;
         }
         let adopted = AdoptedFiles::load(&layout)?;
-        Ok(Self { inner: Arc::new(Inner { layout, options, adopted, hands: Mutex::new(()) }) })
+        Ok(Self {
+            inner: Arc::new(Inner { layout, options, adopted, hands: Mutex::new(()), blobs: Mutex::new(()) }),
+        })
     }
 
     pub(crate) fn adopted(&self) -> &AdoptedFiles {
@@ -97,6 +101,10 @@ impl PackageStore {
 
     pub(crate) fn hands(&self) -> MutexGuard<'_, ()> {
         self.inner.hands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn blobs(&self) -> MutexGuard<'_, ()> {
+        self.inner.blobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where everything is.

@@ -1,5 +1,6 @@
-//! What a start finds after a crash. Only what carries our own mark is touched.
+//! What a start finds after a crash, and what nobody needs any more. Only what carries our own mark is touched.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::descriptor::{Descriptor, dir_inode};
 use crate::error::StoreError;
 use crate::fsx;
-use crate::layout::marked_op;
+use crate::layout::{check_id, marked_op};
 use crate::store::PackageStore;
 use crate::verify::verify_tree;
 
@@ -81,21 +82,51 @@ impl PackageStore {
         Ok(true)
     }
 
-    /// Deletes the blobs that no tree links to. Needs no lock: a blob that is being taken keeps its bytes under
-    /// the taker's name, it only stops being found by its hash.
-    pub(crate) fn collect_blobs(&self) -> Result<(), StoreError> {
-        for shelf in fsx::read_dir_if_any(&self.layout().blobs())? {
+    /// Operations that have something in staging or in the trash.
+    pub fn unfinished(&self) -> Result<BTreeSet<String>, StoreError> {
+        let mut ops = BTreeSet::new();
+        for parent in [self.layout().staging(), self.layout().trash()] {
+            ops.extend(fsx::read_dir(&parent)?.iter().filter_map(|entry| marked_op(&entry.path())));
+        }
+        Ok(ops)
+    }
+
+    /// Deletes what is left of an operation that is over, without its blobs. False if there was nothing.
+    pub fn drop_unfinished(&self, op: &str) -> Result<bool, StoreError> {
+        check_id(op)?;
+        let mut found = false;
+        for parent in [self.layout().staging(), self.layout().trash()] {
+            let dir = parent.join(op);
+            if marked_op(&dir).is_some() {
+                fsx::delete_tree(&dir)?;
+                found = true;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Deletes the blobs that no tree links to, neither a package's nor one that is being received; answers how many.
+    /// Who takes a blob links it first, and reads it then: it either is found here with a second link, or is not
+    /// found there.
+    pub fn collect_blobs(&self) -> Result<u64, StoreError> {
+        let mut collected = 0;
+        let mut shelves = fsx::read_dir_if_any(&self.layout().blobs())?;
+        // Whatever else somebody put there is not ours.
+        shelves.retain(|shelf| shelf.file_type().is_ok_and(|kind| kind.is_dir()));
+        for shelf in shelves {
             for blob in fsx::read_dir_if_any(&shelf.path())? {
-                let unlinked = blob.metadata().is_ok_and(|m| m.is_file() && m.nlink() == 1);
                 let ours = blob.file_name().to_str().is_some_and(|n| n.parse::<crate::Digest>().is_ok());
+                let _blobs = self.blobs();
+                let unlinked = blob.metadata().is_ok_and(|m| m.is_file() && m.nlink() == 1);
                 if unlinked && ours {
-                    let _ = fs::remove_file(blob.path());
+                    collected += u64::from(fs::remove_file(blob.path()).is_ok());
                 }
             }
+            let _blobs = self.blobs();
             // Succeeds only on an empty shelf.
             let _ = fs::remove_dir(shelf.path());
         }
-        Ok(())
+        Ok(collected)
     }
 }
 

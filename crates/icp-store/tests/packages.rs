@@ -32,6 +32,7 @@ fn publish(store: &PackageStore, op: &str, name: &str, files: &[(&str, &[u8])]) 
     manifest
 }
 
+/// D3.
 #[test]
 fn nested_directories_are_kept_and_the_tree_is_read_only() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,6 +128,61 @@ fn equal_files_share_their_bytes_and_go_with_their_last_user() {
     assert!(!blob.exists());
 }
 
+/// An operation that is tried again finds what its first try had verified, whatever is collected meanwhile.
+#[test]
+fn what_an_operation_received_stays_as_long_as_it_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let entry = {
+        let mut staging = store.stage("op1").unwrap();
+        let mut writer = staging.create_file("big.jar").unwrap();
+        writer.write(b"verified").unwrap();
+        staging.add(writer).unwrap()
+    };
+    let mut again = store.stage("op1").unwrap();
+    assert_eq!(store.collect_blobs().unwrap(), 0, "it is being received");
+    assert!(again.reuse(&entry).unwrap());
+    again.seal().unwrap().publish("u", "1.0.0").unwrap();
+    assert_eq!(store.unfinished().unwrap(), Default::default());
+    assert!(store.retire("u", "1.0.0", "op1").unwrap());
+    assert_eq!(store.unfinished().unwrap().into_iter().collect::<Vec<_>>(), ["op1"], "in the trash");
+    assert!(store.drop_unfinished("op1").unwrap() && !store.drop_unfinished("op1").unwrap());
+    assert_eq!((store.collect_blobs().unwrap(), store.collect_blobs().unwrap()), (1, 0));
+    assert_eq!(store.blob(&entry.blake3), None);
+}
+
+/// Two packages with one file: while one goes, the other comes. It must neither fail nor lose the file's hash, by
+/// which other nodes ask for it.
+#[test]
+fn a_blob_that_is_being_taken_is_not_collected() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let digest = Digest::of(b"shared");
+    let (rounds, over) = (40, std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                store.collect_blobs().unwrap();
+            }
+        });
+        for i in 0..rounds {
+            let op = format!("op{i}");
+            let mut staging = store.stage(&op).unwrap();
+            let entry = icp_store::FileEntry { path: "a.jar".into(), size: 6, blake3: digest };
+            if !staging.reuse(&entry).unwrap() {
+                fs::write(staging.part(&entry), b"shared").unwrap();
+                staging.add_part(&entry).unwrap();
+            }
+            staging.seal().unwrap().publish("v", "1.0.0").unwrap();
+            assert!(store.blob(&digest).is_some(), "round {i}: nobody can ask for it");
+            assert!(store.retire("v", "1.0.0", &op).unwrap());
+            // Without collecting: the other thread may, while the next round takes the blob.
+            store.drop_unfinished(&op).unwrap();
+        }
+        over.store(true, Ordering::SeqCst);
+    });
+}
+
 #[test]
 fn too_little_space_is_refused_before_a_byte_is_taken() {
     let dir = tempfile::tempdir().unwrap();
@@ -218,6 +274,7 @@ async fn wrong_bytes_go_to_the_next_source_and_are_never_published() {
     assert_eq!(liar.asked.load(Ordering::SeqCst), 2, "once a fetch: then it is not asked again");
 }
 
+/// D1, of the store.
 #[tokio::test]
 async fn twenty_users_make_one_download() {
     let source = source();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use icp_store::{Fetcher, PackageStore, StoreOptions, peer};
 use meta_client::Kv;
 use process_kit::net::{Listen, bind, bind_range};
-use process_kit::{Metrics, Readiness, Shutdown, ops_routes};
+use process_kit::{Metrics, Readiness, Rounds, Shutdown, ops_routes};
 use records::jobs::{Ending, ended};
 use records::keys::{JobOwnerKey, UnitKey};
 use records::record::{JobState, Node as NodeRecord, UnitState};
@@ -32,7 +32,7 @@ use crate::package_agent::PackageAgent;
 use crate::register_target::Inspections;
 use crate::session::{GuardPipes, Pace, Registrar, Session, Tenure};
 use crate::take_over::{Leftover, WorkDir};
-use crate::{mirror, node_api};
+use crate::{leftovers, mirror, node_api};
 
 /// Last port of the default range.
 const LAST_PORT: u16 = 8099;
@@ -82,7 +82,9 @@ impl Node {
             session,
             jobs_dir: work_dir.jobs(),
             metrics: NodeMetrics::register(&metrics),
+            rounds: Rounds::default(),
             disk_changed: Notify::new(),
+            leftovers: Notify::new(),
             shutdown: shutdown.clone(),
             options,
         });
@@ -215,10 +217,13 @@ impl Runner {
     /// Until the tenure is lost or the process stops, and nothing of its jobs runs any more.
     async fn serve_tenure(&self, tenure: &Tenure) {
         let agent = tokio::spawn(PackageAgent::new(self.host.clone(), tenure.clone()).run());
+        let collector = tokio::spawn(leftovers::run(self.host.clone(), tenure.clone()));
         Claims::new(&self.host, tenure).run().await;
-        agent.abort();
-        // Aborted, or panicked, which was logged: either way it is over.
-        let _ = agent.await;
+        for task in [agent, collector] {
+            task.abort();
+            // Aborted, or panicked, which was logged: either way it is over.
+            let _ = task.await;
+        }
     }
 
     async fn give_back(&self, tenure: &Tenure) {

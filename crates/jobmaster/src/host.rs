@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use icp_store::{Fetcher, PackageStore};
 use meta_client::Kv;
-use process_kit::Shutdown;
+use process_kit::{Rounds, Shutdown};
 use records::{Failure, Plan, Refusal, Scope, View, carry_out};
 use tokio::sync::{Notify, watch};
 
@@ -53,8 +53,12 @@ pub struct Host {
     pub jobs_dir: PathBuf,
     /// Figures.
     pub metrics: NodeMetrics,
+    /// What its reconcilers did last.
+    pub rounds: Rounds,
     /// Wakes the package agent though no record changed.
     pub disk_changed: Notify,
+    /// Wakes the collection of what nobody needs any more on disk.
+    pub leftovers: Notify,
     /// The end of the process.
     pub shutdown: Shutdown,
 }

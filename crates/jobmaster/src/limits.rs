@@ -32,6 +32,10 @@ pub const VERIFY_ROWS: usize = 1000;
 pub const PULL_DEADLINE: Duration = Duration::from_secs(300);
 /// How often a node compares disk and store though nothing changed.
 pub const RESCAN_EVERY: Duration = Duration::from_secs(30);
+/// How often a node looks for what nobody needs any more on its disk though nothing woke it.
+pub const LEFTOVERS_EVERY: Duration = Duration::from_secs(60);
+/// Pause between two such looks: each walks the blobs.
+pub const LEFTOVERS_PAUSE: Duration = Duration::from_secs(2);
 /// Default deadline of a create.
 pub const CREATE_DEADLINE: Duration = Duration::from_secs(300);
 /// Longest deadline a client may ask for.

@@ -36,6 +36,7 @@ pub const LOG_OFFSET: &str = "x-log-offset";
 pub fn routes(host: Arc<Host>) -> Router {
     Router::new()
         .route("/packages", get(list))
+        .route("/reconcilers", get(reconcilers))
         .route(
             "/packages/{name}/{version}",
             put(put_package)
@@ -185,6 +186,10 @@ async fn put_package(
 async fn list(State(host): State<Arc<Host>>) -> Result<Response, Failed> {
     let found = host.on_disk(icp_store::PackageStore::list).await.map_err(disk_failed)?;
     Ok(axum::Json(found).into_response())
+}
+
+async fn reconcilers(State(host): State<Arc<Host>>) -> Response {
+    axum::Json(json!({ "reconcilers": host.rounds.all() })).into_response()
 }
 
 async fn manifest(

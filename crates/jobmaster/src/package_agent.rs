@@ -10,59 +10,23 @@ use std::sync::Arc;
 
 use icp_store::{DiskState, OnDisk};
 use meta_client::{Stored, TypedKey};
+use process_kit::Did;
+use process_kit::rounds::RoundsOf;
 use records::keys::{CopyKey, NodeKey, PinKey, UnitKey, below};
-use records::packages::{abort, draining, drains, is_stranded, substitutes};
+use records::packages::{drains, is_stranded, substitutes};
 use records::record::{Copy, CopyState, PackageRef, Unit, UnitOrigin, UnitState};
-use records::{Changes, Class, JobId, Parsed, Refusal, Scope, UnitId, View, nodes};
+use records::{Changes, Parsed, Refusal, UnitId, View, nodes};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::deploy_coordinator::take_over;
 use crate::host::Host;
 use crate::limits::{FETCH_RETRY, RESCAN_EVERY};
-use crate::package_copy::{EnsureError, For, drop_copy, ensure, forget, report};
-use crate::register_target::{confirm, is_due, take_part};
+use crate::package_tasks::{Outcome, Task, carry};
+use crate::register_target::is_due;
 use crate::session::Tenure;
 
-/// Something to do about one package.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Task {
-    /// Have it.
-    Ensure(PackageRef),
-    /// The next step of a register that this node is a target of.
-    TakePart(PackageRef),
-    /// It was READY: registered files are the package's from now on.
-    Confirm(PackageRef),
-    /// Say that it is here: it is being removed, this job may still start from it, and this boot has not said so.
-    Keep(PackageRef, JobId),
-    /// Say that it is being given up.
-    Drain(PackageRef, usize),
-    /// Delete it, and the row.
-    Drop(PackageRef),
-    /// Delete what the records do not know, if they still do not.
-    Forget(PackageRef),
-    /// Give up a create of this node that nobody carries: the answer of its reservation was lost, or the store stayed
-    /// away while it was undone. Its epoch, and the request whose outcome is settled with it.
-    Abort(PackageRef, u64, Option<String>),
-    /// Go on with a create whose coordinator is lost: the whole package is here.
-    TakeOver(PackageRef),
-}
-
-impl Task {
-    fn package(&self) -> &PackageRef {
-        match self {
-            Self::Ensure(package)
-            | Self::TakePart(package)
-            | Self::Confirm(package)
-            | Self::Keep(package, _)
-            | Self::Drain(package, _)
-            | Self::Drop(package)
-            | Self::Forget(package)
-            | Self::TakeOver(package)
-            | Self::Abort(package, _, _) => package,
-        }
-    }
-}
+/// The agent's name among the reconcilers.
+const NAME: &str = "package-agent";
 
 /// A package on disk.
 struct Here {
@@ -88,12 +52,14 @@ pub struct PackageAgent {
     busy: HashSet<PackageRef>,
     /// Operations whose fetch failed, and when.
     failures: HashMap<String, Instant>,
+    rounds: RoundsOf,
 }
 
 impl PackageAgent {
     /// For this tenure.
     pub fn new(host: Arc<Host>, tenure: Tenure) -> Self {
         Self {
+            rounds: host.rounds.of(NAME),
             host,
             tenure,
             disk: BTreeMap::new(),
@@ -110,15 +76,17 @@ impl PackageAgent {
 
     /// Works until the tenure is lost.
     pub async fn run(mut self) {
-        let mut tasks: JoinSet<(Task, bool)> = JoinSet::new();
+        let mut tasks: JoinSet<(Task, Outcome)> = JoinSet::new();
         let mut views = self.host.views.clone();
         let lost = self.tenure.lost.clone();
         loop {
             let view = views.borrow_and_update().clone();
             // Before the first view, and behind this boot's own registration, nothing is known.
             if view.revision() >= self.tenure.session.me.incarnation {
-                self.scan_if_due().await;
-                self.start_tasks(&view, &mut tasks);
+                let begun = Instant::now();
+                let scanned = self.scan_if_due().await;
+                let error = scanned.and_then(|()| self.start_tasks(&view, &mut tasks)).err();
+                self.rounds.ended(begun.elapsed(), &Did::default(), error.as_deref());
             }
             tokio::select! {
                 () = lost.cancelled() => break,
@@ -132,14 +100,26 @@ impl PackageAgent {
         tasks.shutdown().await;
     }
 
-    fn finished(&mut self, done: Result<(Task, bool), tokio::task::JoinError>) {
+    fn finished(&mut self, done: Result<(Task, Outcome), tokio::task::JoinError>) {
         self.scanned_at = None;
-        let Ok((task, well)) = done else {
-            tracing::error!("a task of the package agent panicked");
+        let Ok((task, outcome)) = done else {
+            let text = "a task of the package agent panicked";
+            tracing::error!("{text}");
+            self.rounds.finished(&Did::default(), Some(text));
             return;
         };
         let op = &task.package().op;
-        if well {
+        if task.leaves_something() {
+            self.host.leftovers.notify_one();
+        }
+        let mut did = Did::default();
+        did.add(task.kind(), u64::from(outcome == Outcome::Done));
+        let error = match &outcome {
+            Outcome::Failed(why) => Some(format!("{} {}: {why}", task.kind(), task.package().unit)),
+            Outcome::Done | Outcome::MovedOn | Outcome::NotYet => None,
+        };
+        self.rounds.finished(&did, error.as_deref());
+        if matches!(outcome, Outcome::Done | Outcome::MovedOn) {
             self.failures.remove(op);
         } else {
             self.failures.insert(op.clone(), Instant::now());
@@ -153,28 +133,30 @@ impl PackageAgent {
         self.busy.remove(task.package());
     }
 
-    async fn scan_if_due(&mut self) {
+    /// The error is for people.
+    async fn scan_if_due(&mut self) -> Result<(), String> {
         if self.scanned_at.is_some() {
-            return;
+            return Ok(());
         }
         self.all_due = true;
         match self.host.on_disk(icp_store::PackageStore::list).await {
             Ok(found) => {
                 self.disk = found.into_iter().filter_map(ours).collect();
                 self.scanned_at = Some(Instant::now());
+                Ok(())
             }
-            Err(error) => tracing::warn!(%error, "the packages on disk cannot be listed"),
+            Err(error) => {
+                tracing::warn!(%error, "the packages on disk cannot be listed");
+                Err(format!("the packages on disk cannot be listed: {error}"))
+            }
         }
     }
 
-    fn start_tasks(&mut self, view: &View, tasks: &mut JoinSet<(Task, bool)>) {
-        let todo = match self.todo(view) {
-            Ok(todo) => todo,
-            Err(refusal) => {
-                tracing::error!(%refusal, "the package agent cannot read the records");
-                return;
-            }
-        };
+    fn start_tasks(&mut self, view: &View, tasks: &mut JoinSet<(Task, Outcome)>) -> Result<(), String> {
+        let todo = self.todo(view).map_err(|refusal| {
+            tracing::error!(%refusal, "the package agent cannot read the records");
+            format!("the records cannot be read: {refusal}")
+        })?;
         for task in todo {
             let failed = self.failures.get(&task.package().op);
             if failed.is_some_and(|at| at.elapsed() < FETCH_RETRY)
@@ -184,10 +166,11 @@ impl PackageAgent {
             }
             let (host, tenure) = (self.host.clone(), self.tenure.clone());
             tasks.spawn(async move {
-                let well = carry(&host, &tenure, &task).await;
-                (task, well)
+                let outcome = carry(&host, &tenure, &task).await;
+                (task, outcome)
             });
         }
+        Ok(())
     }
 
     /// Packages of which something changed that decides what is to be done here. Not every change: each run pins
@@ -195,6 +178,9 @@ impl PackageAgent {
     fn changed(&mut self, view: &View) -> BTreeSet<UnitId> {
         let me = self.tenure.session.me.node.clone();
         let mut changed: BTreeSet<UnitId> = self.units.update(view).into_iter().map(|key| key.unit).collect();
+        if changed.iter().any(|unit| self.units.get(&UnitKey::new(unit)).is_none()) {
+            self.host.leftovers.notify_one();
+        }
         // Of other nodes' rows only one that goes: this node may be the one to make the copy good.
         let rows = self.copies.keys_since(view).into_iter();
         changed.extend(rows.filter(|(key, there)| key.node == me || !there).map(|(key, _)| key.unit));
@@ -271,7 +257,7 @@ impl PackageAgent {
                 None if row.is_some() || here || target => Some(Task::Ensure(package)),
                 None => {
                     let wanted = substitutes(view, &key.unit, unit)?.contains(&me.node);
-                    wanted.then_some(Task::Ensure(package))
+                    wanted.then_some(Task::MakeGood(package))
                 }
             },
             UnitState::Removing | UnitState::Purging => {
@@ -302,48 +288,5 @@ fn ours(found: OnDisk) -> Option<(UnitId, Here)> {
             Some((UnitId::new(&found.name, &found.version).ok()?, Here { op, tentative }))
         }
         DiskState::Unregistered => None,
-    }
-}
-
-/// Does one task. False if it is to be tried again after a pause.
-async fn carry(host: &Arc<Host>, tenure: &Tenure, task: &Task) -> bool {
-    let package = task.package();
-    let outcome = match task {
-        Task::TakePart(package) => take_part(host, tenure, package).await,
-        Task::Confirm(package) => confirm(host, package).await,
-        Task::Ensure(package) => ensure(host, tenure, package, For::Node).await,
-        Task::Keep(package, job) => ensure(host, tenure, package, For::Pin(job)).await,
-        Task::Drain(package, uses) => {
-            let report = report(tenure, package);
-            let uses = *uses as u64;
-            let scope = Scope::package(&package.unit);
-            host.insist(tenure, &scope, |view| draining(view, &report, uses)).await.map_err(Into::into)
-        }
-        Task::Drop(package) => drop_copy(host, tenure, package).await,
-        Task::TakeOver(package) => take_over(host, tenure, package).await,
-        Task::Forget(package) => forget(host, tenure, package).await,
-        Task::Abort(package, epoch, request) => {
-            let scope = Scope::package(&package.unit);
-            let scope = request.iter().fold(scope, |scope, request| scope.and_request(request));
-            let why = "its coordinator lost track of it: the store did not answer in time";
-            let PackageRef { unit, op } = package;
-            let given_up = host.insist(tenure, &scope, |view| abort(view, unit, op, *epoch, why)).await;
-            if given_up.is_ok() {
-                tracing::warn!(package = %unit, op, "a create that nobody carried is undone");
-            }
-            given_up.map_err(Into::into)
-        }
-    };
-    match outcome {
-        Ok(()) => true,
-        // The records moved on: the next view says what is to be done.
-        Err(EnsureError::Refused(refusal)) => {
-            tracing::debug!(package = %package.unit, %refusal, "not done");
-            refusal.class != Class::NotYet
-        }
-        Err(EnsureError::Failed(why)) => {
-            tracing::warn!(package = %package.unit, %why, "not done; trying again later");
-            false
-        }
     }
 }

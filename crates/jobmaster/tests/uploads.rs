@@ -3,8 +3,10 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use common::flaky::{Fate, FlakyKv};
 use common::{BOUND, Cluster, TestNode, unit};
 use icp_store::{Digest, FileEntry, Manifest, peer};
 use process_kit::ByteSize;
@@ -313,4 +315,59 @@ async fn a_create_of_a_lost_coordinator_is_finished_by_a_node_that_has_it() {
     assert!(b.has(&app, "app.jar"));
     let view = cluster.view(Scope::default().and_request("r")).await;
     assert_eq!(view.get(&ReqKey { request: "r".into() }).unwrap().unwrap().outcome, ReqOutcome::Ok);
+}
+
+/// How often the package agent has looked.
+async fn looks(node: &TestNode) -> u64 {
+    let told: Value = serde_json::from_str(&node.get("/reconcilers").await.1).unwrap();
+    let rows = told["reconcilers"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == "package-agent").unwrap()["rounds"].as_u64().unwrap()
+}
+
+/// The agent sees the reservation before who made it has the answer: it is not taken for one that nobody carries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reservation_whose_answer_is_slow_is_not_undone() {
+    let cluster = Cluster::new().await;
+    let store = Arc::new(FlakyKv::new(cluster.kv.clone()));
+    let a = cluster.node_over(store.clone(), cluster.options("a")).await;
+    let client = Client { node: &a, unit: unit("app") };
+    *store.fate.lock() = Fate::AnswerSlow;
+    let seen = async {
+        let key = UnitKey::new(&client.unit);
+        let there = |view: &records::View| view.get(&key).unwrap().map(|_| ());
+        cluster.until("the reservation", Scope::package(&client.unit), there).await;
+        let before = looks(&a).await;
+        let give_up = tokio::time::Instant::now() + BOUND;
+        while looks(&a).await < before + 2 {
+            assert!(tokio::time::Instant::now() < give_up, "the agent does not look");
+            // Something of its own changes, so that it looks.
+            let lease = cluster.kv.grant(BOUND).id;
+            let other = records::record::Node {
+                roles: vec![Role::Dispatcher],
+                rest_address: None,
+                node_address: None,
+                slots: 0,
+                version: String::new(),
+                java: None,
+                single_enable: None,
+                boot: format!("x{lease}"),
+                started_at_ms: 0,
+                extra: Default::default(),
+            };
+            let request = Register { name: format!("x{lease}"), node: other, lease };
+            carry_out(&*cluster.kv, &Scope::nodes(), |view| register(view, &request)).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        store.answer.notify_one();
+    };
+    let ((status, begun), ()) = tokio::join!(client.begin("nodes=a", &[("a.jar", b"one")]), seen);
+    assert_eq!(status, 202, "{begun}");
+    let op = begun["op"].as_str().unwrap();
+    assert_eq!(client.send(op, b"one", 0, b"one").await.0, 200);
+    let ready = |view: &records::View| {
+        let found = view.get(&UnitKey::new(&client.unit)).unwrap()?;
+        (found.state == UnitState::Ready).then_some(())
+    };
+    cluster.until("READY", Scope::package(&client.unit), ready).await;
+    a.stop().await;
 }

@@ -67,7 +67,10 @@ impl Dispatchers {
         for address in &self.addresses {
             let request = make(self.http.request(method.clone(), format!("http://{address}{path}"))).await?;
             match request.send().await {
-                Ok(response) => return Ok(response),
+                Ok(response) => {
+                    warnings(&response).iter().for_each(|text| eprintln!("warning: {text}"));
+                    return Ok(response);
+                }
                 Err(error) if error.is_connect() || repeatable => {
                     reasons.push(format!("{address}: {}", why(&error)))
                 }
@@ -87,6 +90,30 @@ impl Dispatchers {
         let repeatable = method == Method::GET || method == Method::DELETE;
         self.call(method, path, repeatable, async |request| Ok(request.timeout(timeout))).await
     }
+}
+
+/// The texts of an answer's `Warning` headers: a success with a reservation.
+fn warnings(response: &Response) -> Vec<String> {
+    let values = response.headers().get_all(reqwest::header::WARNING).iter();
+    values.filter_map(|value| warning_text(value.to_str().ok()?)).collect()
+}
+
+/// The quoted text of `CODE AGENT "TEXT"`, what may follow it aside.
+fn warning_text(value: &str) -> Option<String> {
+    let quoted = value.split_once('"')?.1;
+    let (mut text, mut escaped) = (String::new(), false);
+    for c in quoted.chars() {
+        match c {
+            _ if escaped => {
+                text.push(c);
+                escaped = false;
+            }
+            '\\' => escaped = true,
+            '"' => return Some(text),
+            _ => text.push(c),
+        }
+    }
+    None
 }
 
 /// The answer's JSON.
@@ -140,5 +167,14 @@ mod tests {
         assert_eq!(error_text(&json!({"errors": ["a", "b"]})).unwrap(), "a b");
         assert_eq!(error_text(&json!({"error": "c"})).unwrap(), "c");
         assert_eq!(error_text(&json!({"x": 1})), None);
+    }
+
+    #[test]
+    fn the_text_of_a_warning_is_its_quoted_part() {
+        let text = |value| warning_text(value).unwrap();
+        assert_eq!(text("199 metastore \"only \\\"a\\\" holds it\""), "only \"a\" holds it");
+        assert_eq!(text("199 - \"x\" \"Sun, 06 Nov 1994 08:49:37 GMT\""), "x");
+        assert_eq!(warning_text("199 metastore x"), None);
+        assert_eq!(warning_text("199 metastore \"x"), None);
     }
 }

@@ -66,6 +66,14 @@ impl View {
         Ok(self.snapshot.scan(prefix.as_bytes()).filter_map(read).collect())
     }
 
+    /// Every key of a kind, whether its record can be read or not.
+    pub fn keys<K: TypedKey>(&self) -> Result<Vec<K>, Refusal> {
+        self.covered(K::PREFIX)?;
+        let decoded =
+            |kv: &std::sync::Arc<meta_types::KeyValue>| K::decode(std::str::from_utf8(&kv.key).ok()?);
+        Ok(self.snapshot.scan(K::PREFIX.as_bytes()).filter_map(decoded).collect())
+    }
+
     /// Number of keys with the prefix, readable or not.
     pub fn count(&self, prefix: &str) -> Result<usize, Refusal> {
         self.covered(prefix)?;

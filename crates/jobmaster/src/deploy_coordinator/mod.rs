@@ -118,23 +118,14 @@ pub enum Listed {
 pub async fn create_listed(host: Arc<Host>, wish: Create, manifest: Manifest) -> Result<Listed, CreateError> {
     let (answer, answered) = oneshot::channel();
     let task = tokio::spawn(async move {
-        let coordinator = Coordinator::new(host, &wish)?;
-        match coordinator.reserve_listed(&wish, &manifest).await? {
-            Reserved::Ready { .. } => {
-                Ok(Some(Listed::Ready(Box::new(coordinator.operation.status().await?))))
-            }
-            // The same request again: what it still lacks.
-            Reserved::Joined { op } => {
-                let missing = coordinator.operation.host.uploads.get(&op).map(|upload| upload.missing());
-                Ok(Some(Listed::Begun { op, missing: missing.unwrap_or_default() }))
-            }
-            Reserved::Started { targets } => {
-                let upload = async |coordinator: &Coordinator| {
-                    coordinator.create_listed(&targets, manifest, answer).await
-                };
-                counted(coordinator, upload).await.map(|_| None)
-            }
-        }
+        let coordinator = Coordinator::new(host.clone(), &wish)?;
+        // From before the reservation: the package agent may see it before its answer is here, and would undo what
+        // nobody carries.
+        let carried = host.creates.hold(&coordinator.operation.op);
+        let listed = carry_listed(coordinator, wish, manifest, answer).await;
+        drop(carried);
+        host.disk_changed.notify_one();
+        listed
     });
     tokio::select! {
         biased;
@@ -143,6 +134,27 @@ pub async fn create_listed(host: Arc<Host>, wish: Create, manifest: Manifest) ->
             Some(listed) => Ok(listed),
             None => Err(CreateError::Undone("the create ended before its upload began".into())),
         },
+    }
+}
+
+async fn carry_listed(
+    coordinator: Coordinator,
+    wish: Create,
+    manifest: Manifest,
+    answer: oneshot::Sender<Listed>,
+) -> Result<Option<Listed>, CreateError> {
+    match coordinator.reserve_listed(&wish, &manifest).await? {
+        Reserved::Ready { .. } => Ok(Some(Listed::Ready(Box::new(coordinator.operation.status().await?)))),
+        // The same request again: what it still lacks.
+        Reserved::Joined { op } => {
+            let missing = coordinator.operation.host.uploads.get(&op).map(|upload| upload.missing());
+            Ok(Some(Listed::Begun { op, missing: missing.unwrap_or_default() }))
+        }
+        Reserved::Started { targets } => {
+            let upload =
+                async |coordinator: &Coordinator| coordinator.create_listed(&targets, manifest, answer).await;
+            counted(coordinator, upload).await.map(|_| None)
+        }
     }
 }
 

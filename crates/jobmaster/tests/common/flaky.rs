@@ -12,6 +12,7 @@ use meta_types::{
 };
 use parking_lot::Mutex;
 use records::keys::UnitKey;
+use tokio::sync::Notify;
 
 /// The store as one node sees it; while `down` nothing gets through.
 pub struct FlakyKv {
@@ -19,6 +20,8 @@ pub struct FlakyKv {
     pub down: AtomicBool,
     pub fate: Mutex<Fate>,
     late: Mutex<Vec<Txn>>,
+    /// Lets the answer go that [`Fate::AnswerSlow`] holds.
+    pub answer: Notify,
 }
 
 /// What becomes of transactions that write the record of a package.
@@ -28,6 +31,8 @@ pub enum Fate {
     Fine,
     /// The next one takes place, its answer is lost, and the store stays away.
     AnswerLost,
+    /// The next one takes place, and its answer waits for `answer`; the others are fine.
+    AnswerSlow,
     /// The next one is on its way, nobody knows for how long, and the store stays away.
     Late,
     /// None gets through.
@@ -54,7 +59,13 @@ fn makes_ready(txn: &Txn) -> bool {
 
 impl FlakyKv {
     pub fn new(inner: Arc<MemKv>) -> Self {
-        Self { inner, down: AtomicBool::new(false), fate: Mutex::new(Fate::Fine), late: Mutex::default() }
+        Self {
+            inner,
+            down: AtomicBool::new(false),
+            fate: Mutex::new(Fate::Fine),
+            late: Mutex::default(),
+            answer: Notify::new(),
+        }
     }
 
     /// What was on its way arrives; answers how much of it still took place.
@@ -93,15 +104,22 @@ impl Kv for FlakyKv {
         let fate = {
             let mut fate = self.fate.lock();
             let now = *fate;
-            if !matches!(now, Fate::Fine | Fate::NeverReady) {
-                *fate = Fate::Refused;
-            }
+            *fate = match now {
+                Fate::Fine | Fate::AnswerSlow => Fate::Fine,
+                Fate::NeverReady => Fate::NeverReady,
+                Fate::AnswerLost | Fate::Late | Fate::Refused => Fate::Refused,
+            };
             now
         };
         match fate {
             Fate::NeverReady if makes_ready(&txn) => Err(KvError::NotSent("no leader".into())),
             Fate::Fine | Fate::NeverReady => store.txn(txn).await,
             Fate::Refused => Err(KvError::NotSent("no leader".into())),
+            Fate::AnswerSlow => {
+                let answered = store.txn(txn).await;
+                self.answer.notified().await;
+                answered
+            }
             Fate::AnswerLost => {
                 store.txn(txn).await?;
                 Err(nobody_knows())

@@ -7,12 +7,14 @@ use records::{
     keys::{JobKey, NodeKey, RunKey, UnitKey},
     record::{Phase, UnitState},
 };
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{endpoint::status_of, member::members};
 use crate::{
     cli::Globals,
     exit::{Done, Failure, OK},
+    rest::{self, Dispatchers},
     show,
     store::Store,
     view,
@@ -22,7 +24,7 @@ use crate::{
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Example:\n  metactl cluster status")]
 pub enum Cluster {
-    /// Replicas, dispatchers, server nodes, packages, runs and jobs on one page.
+    /// Replicas, dispatchers, server nodes, packages, runs, jobs, and what the reconcilers did last, on one page.
     Status,
 }
 
@@ -43,11 +45,13 @@ async fn status(globals: &Globals) -> Done {
     for member in &members {
         replicas.push(replica(globals, member).await);
     }
-    let warnings = warnings(&view)?;
+    let mut warnings = warnings(&view)?;
+    let reconcilers = reconcilers(globals, &view, &mut warnings).await?;
     let counts = counts(&view)?;
     if globals.json() {
         show::json_line(&json!({
-            "revision": view.revision(), "replicas": replicas, "counts": counts, "warnings": warnings,
+            "revision": view.revision(), "replicas": replicas, "counts": counts,
+            "reconcilers": reconcilers, "warnings": warnings,
         }))?;
         return Ok(OK);
     }
@@ -60,6 +64,10 @@ async fn status(globals: &Globals) -> Done {
         &["replica", "address", "state", "term", "applied"],
         &replicas.iter().map(row).collect::<Vec<_>>(),
     )?;
+    if !reconcilers.is_empty() {
+        let columns = ["node", "reconciler", "last-run", "took", "did", "last-error"];
+        show::table(&columns, &reconcilers.iter().map(reconciler_row).collect::<Vec<_>>())?;
+    }
     for (name, count) in counts.as_object().into_iter().flatten() {
         println!("{name}: {count}");
     }
@@ -93,6 +101,58 @@ async fn replica(globals: &Globals, member: &pb::Member) -> Value {
             "error": failure.to_string(),
         }),
     }
+}
+
+/// What each reconciler of the cluster did last, by one dispatcher, which asks all. Who cannot be asked is a warning:
+/// the rest of the page stands.
+async fn reconcilers(
+    globals: &Globals,
+    view: &View,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Value>, Failure> {
+    if !view.all::<NodeKey>()?.iter().any(|(_, node)| node.is_dispatcher()) {
+        return Ok(Vec::new());
+    }
+    let asked = async {
+        let dispatchers = Dispatchers::find(globals).await?;
+        rest::json(dispatchers.simple(Method::GET, "/reconcilers", globals.command_timeout).await?).await
+    };
+    let answer = match asked.await {
+        Ok(answer) => answer,
+        Err(failure) => {
+            warnings.push(format!("what the reconcilers did last is not known: {failure}"));
+            return Ok(Vec::new());
+        }
+    };
+    for silent in answer["unreachable"].as_array().into_iter().flatten() {
+        let text = |name: &str| silent[name].as_str().unwrap_or_default().to_owned();
+        warnings.push(format!(
+            "{} {}: what its reconcilers did last is not known: {}",
+            text("role"),
+            text("node"),
+            text("error")
+        ));
+    }
+    Ok(answer["reconcilers"].as_array().cloned().unwrap_or_default())
+}
+
+/// What it did is since its process started, how long it took is the last round.
+fn reconciler_row(result: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let last_run = result["last-run"].as_u64();
+    let did = result["did"].as_object().into_iter().flatten();
+    let error = &result["last-error"];
+    vec![
+        text(&result["node"]),
+        text(&result["name"]),
+        last_run.map(show::time).unwrap_or_default(),
+        last_run.map(|_| format!("{}ms", result["took-ms"])).unwrap_or_default(),
+        did.map(|(kind, count)| format!("{kind}={count}")).collect::<Vec<_>>().join(","),
+        error["at"]
+            .as_u64()
+            .map(|at| format!("{} {}", show::time(at), text(&error["text"])))
+            .unwrap_or_default(),
+    ]
 }
 
 fn counts(view: &View) -> Result<Value, Failure> {

@@ -24,7 +24,7 @@ use crate::{
 
 const EXAMPLES: &str = "Examples:
   metactl run submit --trigger-id nightly-7 --wait job.jar -- --date 2025-01-01
-  metactl run submit -c com.example.Main -C lib:1.0 -p 2 job.jar
+  metactl run submit -c com.example.Main -C lib:1.0 -C other:latest -p 2 job.jar
   metactl run status nightly-7
   metactl run logs nightly-7
 
@@ -81,7 +81,7 @@ pub struct Submit {
     /// The class whose main() is run; the JAR's own if left out.
     #[arg(short, long = "class", value_name = "CLASS")]
     class: Option<String>,
-    /// A package for the class path. May be repeated.
+    /// A package for the class path; `NAME` or `NAME:latest` is its newest release now. May be repeated.
     #[arg(short = 'C', long = "classpath", value_name = "NAME:VERSION")]
     packages: Vec<String>,
     /// Parallelism.
@@ -260,6 +260,7 @@ impl Seen {
                 "waiting": run.waiting,
                 "failure": failure,
                 "program": run.program.unit.to_string(),
+                "packages": run.class_path.iter().map(|it| it.unit.to_string()).collect::<Vec<_>>(),
                 "acceptedAt": show::time(run.accepted_at_ms),
                 "completedAt": run.completed_at_ms.map(show::time),
             }),

@@ -18,6 +18,7 @@ mod jars;
 mod lost;
 mod on_node;
 mod orphan_jar;
+mod orphan_manifest;
 mod publish;
 mod refs;
 mod register;
@@ -35,6 +36,7 @@ pub use jars::{AddJar, add_jar, delete_jar, jars};
 pub use lost::{coordinator_lost, dead_copy, is_stranded, stranded, sweep_private, take_over};
 pub use on_node::{Found, NodePackage, OnDisk, Published, node_packages};
 pub use orphan_jar::{JAR_UNIT_PREFIX, sweep_orphan_jar};
+pub use orphan_manifest::{collect_manifest, manifest_scope, unreferenced_manifests};
 pub use publish::{Progress, abort, announce, progress, ready};
 pub use refs::{JobHold, NodeHold, Refs, UseHold, refs};
 pub use register::{Inspections, adopted, inspected, inspections, was_ready};
@@ -81,11 +83,13 @@ fn hold_manifest(
     let found = view.get(&key)?;
     let mut record = found.as_ref().map_or_else(|| manifest.clone(), |found| found.value.clone());
     let holder = unit.to_string();
+    let steps = steps.as_read(&key, found.as_ref());
     if record.holders.contains(&holder) {
+        // Left behind by an earlier package of this name: as long as nobody collects it, it is ours.
         return Ok(steps);
     }
     record.holders.push(holder);
-    Ok(steps.as_read(&key, found.as_ref()).put(&key, &record))
+    Ok(steps.put(&key, &record))
 }
 
 /// Takes the package off its manifest's holders; the last one takes the manifest along.

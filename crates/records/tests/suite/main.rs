@@ -7,6 +7,7 @@ mod counterexamples;
 mod drive_sim;
 mod failover;
 mod interleave;
+mod manifests;
 mod register;
 mod sim;
 mod sim_jobs;

@@ -157,11 +157,16 @@ impl Create {
                 let alive = view.get(&NodeKey::new(&node))?.is_some();
                 eprintln!("warning: node {node} {}", if alive { STILL_FETCHING } else { DROPPED });
             }
+            let mut present = status.nodes.iter().filter(|row| row.alive && row.status == "PRESENT");
+            if let (Some(only), None) = (present.next(), present.next()) {
+                eprintln!("warning: only node {} holds {}: {LOST_WITH_IT}", only.node, self.unit);
+            }
         }
         Ok(status)
     }
 }
 
+const LOST_WITH_IT: &str = "it is lost if that node is lost before others have it";
 const STILL_FETCHING: &str = "does not have it yet; it goes on fetching in the background";
 const DROPPED: &str = "died meanwhile and was dropped; it fetches the package when it is back";
 
