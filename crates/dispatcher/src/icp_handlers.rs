@@ -16,6 +16,8 @@ use crate::api_error::{self, ApiError};
 use crate::front::{Freshness, Front};
 use crate::icp_upload;
 use crate::jar_handlers::of_failure;
+use crate::node_client::PassError;
+use crate::receive::is_multipart;
 use crate::request::{flag_of, known_parameters, query_of, unknown_parameter};
 
 /// Parameters that are passed on to the coordinator.
@@ -38,19 +40,21 @@ pub async fn create(
         passed.push_str(&format!("&{parameter}={}", encode_segment(value)));
     }
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    if content_type.is_some_and(|text| text.starts_with("application/json")) {
+    if content_type.is_some_and(|text| text.trim_start().to_ascii_lowercase().starts_with("application/json"))
+    {
         return icp_upload::begin(&front, &unit, &passed, request).await;
     }
-    let Some(content_type) =
-        content_type.filter(|text| text.starts_with("multipart/form-data")).map(str::to_owned)
-    else {
+    if !is_multipart(&request) {
         let text = "send the files as multipart/form-data, a part's file name being its path in the package, or \
                     their list as application/json";
         return Err(RestError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into());
-    };
+    }
     let address = reachable_server(&front).await?;
-    let sent = front.nodes.put_body(&address, &unit, &passed, &content_type, request.into_body()).await;
-    let answer = sent.map_err(|error| icp_upload::unknown(&error, &unit))?;
+    let path = format!("{}?{passed}", icp_upload::path_of(&unit));
+    let answer = front.nodes.put_body(&address, &path, request).await.map_err(|error| match error {
+        PassError::Node(error) => icp_upload::unknown(&error, &unit),
+        PassError::Body(_) => error.into(),
+    })?;
     Ok(respond::json(answer.status, &answer.body))
 }
 

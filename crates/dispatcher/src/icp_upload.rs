@@ -53,7 +53,8 @@ pub fn unknown(error: &NodeError, unit: &UnitId) -> RestError {
     RestError::new(StatusCode::BAD_GATEWAY, ask)
 }
 
-fn path_of(unit: &UnitId) -> String {
+/// The package on the node API.
+pub fn path_of(unit: &UnitId) -> String {
     format!("/packages/{}/{}", encode_segment(&unit.name), encode_segment(&unit.version))
 }
 
@@ -82,7 +83,7 @@ pub async fn put_file(
     let address = coordinator_of(&front, &unit, &op).await?;
     let (digest, op) = (encode_segment(&digest), encode_segment(&op));
     let path = format!("{}/files/{digest}?op={op}&offset={offset}", path_of(&unit));
-    let answer = front.nodes.put_stream(&address, &path, request.into_body()).await;
+    let answer = front.nodes.put_body(&address, &path, request).await;
     // What came is kept there: the client asks what is missing and goes on.
     let answer = answer.map_err(RestError::from)?;
     Ok(respond::json(answer.status, &answer.body))

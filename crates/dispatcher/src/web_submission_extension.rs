@@ -31,7 +31,8 @@ pub fn service(front: Front, metrics: Metrics, readiness: Readiness) -> FrontSer
         .fallback(request::fallback)
         .method_not_allowed_fallback(request::fallback)
         .layer(DefaultBodyLimit::disable())
-        .layer(middleware::from_fn(refuse_head))
+        .layer(middleware::from_fn(refuse_paths))
+        .layer(middleware::from_fn(process_kit::refused::read_rest))
         .with_state(front)
         .merge(ops_routes(metrics, readiness));
     BoxCloneSyncService::new(router.map_request(|request: Request| canonicalize(request)))
@@ -96,10 +97,13 @@ async fn needs_flink(request: Request) -> RestError {
     RestError::new(StatusCode::NOT_IMPLEMENTED, text)
 }
 
-/// HEAD is no route in Flink, whatever has a GET.
-async fn refuse_head(request: Request, next: Next) -> Response {
+/// HEAD is no route in Flink, whatever has a GET. A path that is no text is none at all.
+async fn refuse_paths(request: Request, next: Next) -> Response {
     if request.method() == Method::HEAD {
         return RestError::no_route(&request::raw_path(&request).0).into_response();
+    }
+    if percent_encoding::percent_decode_str(request.uri().path()).decode_utf8().is_err() {
+        return RestError::new(StatusCode::BAD_REQUEST, "the path is not UTF-8").into_response();
     }
     next.run(request).await
 }

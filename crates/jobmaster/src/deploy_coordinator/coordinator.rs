@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Multipart;
 use icp_store::{Manifest, Sealed, StoreError};
 use meta_types::LeaseId;
+use process_kit::Form;
 use records::keys::UnitKey;
 use records::packages::{
     CopyReport, PackageStatus, Progress, Reserve, Reserved, announce, package_status, present, progress,
@@ -21,7 +21,7 @@ use super::{Create, CreateError, Listed, TAKEN_OVER_DEADLINE, busy, deadline_of,
 use crate::host::{Host, now_ms};
 use crate::limits::{REQUEST_KEPT, STORE_RETRY};
 use crate::package_copy::to_record;
-use crate::receive::{discard, receive};
+use crate::receive::receive;
 use crate::session::Tenure;
 
 /// A create and who carries it.
@@ -84,11 +84,7 @@ impl Coordinator {
         self.request.iter().fold(scope, |scope, request| scope.and_request(request))
     }
 
-    pub async fn create_from_body(
-        &self,
-        wish: &Create,
-        body: Multipart,
-    ) -> Result<PackageStatus, CreateError> {
+    pub async fn create_from_body(&self, wish: &Create, body: Form) -> Result<PackageStatus, CreateError> {
         let unit = &self.unit;
         match self.reserve(wish, None).await {
             Ok(Reserved::Started { targets }) => {
@@ -97,14 +93,8 @@ impl Coordinator {
                 self.conclude(begun).await
             }
             Ok(Reserved::Ready { digest, .. }) => self.compare(digest, body).await,
-            Ok(Reserved::Joined { .. }) => {
-                discard(body).await;
-                Err(busy(unit))
-            }
-            Err(error) => {
-                let _ = timeout_at(self.deadline, discard(body)).await;
-                Err(error)
-            }
+            Ok(Reserved::Joined { .. }) => Err(busy(unit)),
+            Err(error) => Err(error),
         }
     }
 
@@ -193,9 +183,11 @@ impl Coordinator {
     }
 
     /// It exists: the same content is fine, other content is not.
-    async fn compare(&self, digest: Option<String>, body: Multipart) -> Result<PackageStatus, CreateError> {
-        let sealed = receive(&self.host, &self.op, body).await.map_err(CreateError::Received)?;
+    async fn compare(&self, digest: Option<String>, body: Form) -> Result<PackageStatus, CreateError> {
+        let received = timeout_at(self.deadline, receive(&self.host, &self.op, body)).await;
         self.discard_staging().await;
+        let sealed = received.map_err(|_| CreateError::TimedOut("the upload took too long".into()))?;
+        let sealed = sealed.map_err(CreateError::Received)?;
         if digest == Some(sealed.manifest.digest().to_string()) {
             return self.status().await;
         }
@@ -236,13 +228,11 @@ impl Coordinator {
     async fn receive_and_announce(
         &self,
         targets: &[String],
-        body: Multipart,
+        body: Form,
         declared: u64,
     ) -> Result<(), CreateError> {
-        if let Err(error) = self.host.on_disk(move |store| store.check_space(declared)).await {
-            let _ = timeout_at(self.deadline, discard(body)).await;
-            return Err(self.of_disk(&error));
-        }
+        let enough = self.host.on_disk(move |store| store.check_space(declared)).await;
+        enough.map_err(|error| self.of_disk(&error))?;
         let received = timeout_at(self.deadline, receive(&self.host, &self.op, body)).await;
         let received = received.map_err(|_| CreateError::TimedOut("the upload took too long".into()))?;
         self.publish_and_announce(targets, received.map_err(CreateError::Received)?).await
