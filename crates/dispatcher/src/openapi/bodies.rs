@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 /// A refusal, of whatever status.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, ToSchema)]
 pub struct Refused {
     /// What is wrong, where, what would be right; the first text is the one to show.
     pub errors: Vec<String>,
