@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::fsx;
 use crate::layout::Layout;
 use crate::manifest::{FileEntry, Manifest};
-use crate::staging::{Staging, blob_is_good};
+use crate::staging::{Staging, is_good};
 
 /// Where the files of registered packages lie, to be found by their hash.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Staging {
     /// Takes a file as a copy of a registered package's, if one here has the bytes.
     pub(crate) fn copy_adopted(&mut self, entry: &FileEntry) -> Result<bool, StoreError> {
         let Some(theirs) = self.store.adopted().find(&entry.blake3) else { return Ok(false) };
-        if !blob_is_good(&theirs, entry) {
+        if !is_good(&theirs, entry) {
             return Ok(false);
         }
         let copied = self.copy_in(&entry.path, &theirs)?;

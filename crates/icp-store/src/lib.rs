@@ -42,6 +42,8 @@ mod adopt_tests;
 mod crash_tests;
 #[cfg(test)]
 mod inspect_tests;
+#[cfg(test)]
+mod staging_tests;
 
 pub use adopt::GivenUp;
 pub use descriptor::Descriptor;

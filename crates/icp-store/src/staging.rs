@@ -13,6 +13,11 @@ use crate::manifest::{FileEntry, Manifest};
 use crate::paths::Tree;
 use crate::store::PackageStore;
 
+/// A file on its way to or from the blobs.
+const RELINK: &str = "relink";
+/// How often a blob may be collected under our hands before something else must be wrong.
+const LINK_TRIES: usize = 100;
+
 /// One operation's receiving directory. Dropping it leaves the directory for a resumed fetch or for the sweep.
 #[derive(Debug)]
 pub struct Staging {
@@ -72,7 +77,7 @@ impl Staging {
         fsx::create_dirs(&dir)?;
         fsx::write_atomically(&dir.join(MARKER), op.as_bytes())?;
         fsx::delete_tree(&dir.join("tree"))?;
-        let _ = fs::remove_file(dir.join("relink"));
+        let _ = fs::remove_file(dir.join(RELINK));
         fsx::create_dirs(&dir.join("tree"))?;
         fsx::create_dirs(&dir.join("parts"))?;
         Ok(Self { store: store.clone(), op: op.into(), dir, tree: Tree::default(), files: Vec::new() })
@@ -95,12 +100,18 @@ impl Staging {
 
     /// Takes a file from the blobs if a blob of that hash is here and still has the right bytes.
     pub fn reuse(&mut self, entry: &FileEntry) -> Result<bool, StoreError> {
-        let blob = self.store.layout().blob(&entry.blake3);
-        if !blob_is_good(&blob, entry) {
+        let (blob, taken) = (self.store.layout().blob(&entry.blake3), self.dir.join(RELINK));
+        // Taken before it is read: another operation may collect it at any time.
+        match fsx::link_or_copy(&blob, &taken) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return self.copy_adopted(entry),
+            linked => linked.map_err(fsx::context("link", &blob))?,
+        }
+        if !is_good(&taken, entry) {
+            fs::remove_file(&taken).map_err(fsx::context("delete", &taken))?;
             return self.copy_adopted(entry);
         }
         let at = self.claim(&entry.path)?;
-        fsx::link_or_copy(&blob, &at).map_err(fsx::context("link", &at))?;
+        fs::rename(&taken, &at).map_err(fsx::context("rename into", &at))?;
         self.files.push(entry.clone());
         Ok(true)
     }
@@ -128,24 +139,39 @@ impl Staging {
     }
 
     /// Gives a verified file its name among the blobs. If a good blob is there already, the file becomes a link to
-    /// it; a damaged one is replaced.
+    /// it; a damaged one is replaced. Another operation that ends meanwhile collects what nobody links to: the shelf or
+    /// the blob may go between two steps, and then it is done again.
     fn link_blob(&self, at: &Path, entry: &FileEntry) -> Result<(), StoreError> {
         let blob = self.store.layout().blob(&entry.blake3);
-        if let Some(parent) = blob.parent() {
-            fsx::create_dirs(parent)?;
+        let mut tries = 0;
+        loop {
+            if let Some(shelf) = blob.parent() {
+                fsx::create_dirs(shelf)?;
+            }
+            match self.try_link_blob(at, &blob, entry) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound && tries < LINK_TRIES => tries += 1,
+                done => return done.map_err(fsx::context("link", &blob)),
+            }
         }
-        match fsx::link_or_copy(at, &blob) {
-            Ok(()) => return Ok(()),
+    }
+
+    fn try_link_blob(&self, at: &Path, blob: &Path, entry: &FileEntry) -> io::Result<()> {
+        match fsx::link_or_copy(at, blob) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(fsx::context("link", &blob)(e)),
+            done => return done,
         }
-        let (from, to) = if blob_is_good(&blob, entry) { (blob.as_path(), at) } else { (at, blob.as_path()) };
-        let temporary = self.dir.join("relink");
-        fsx::link_or_copy(from, &temporary).map_err(fsx::context("link", &temporary))?;
-        fs::rename(&temporary, to).map_err(fsx::context("rename into", to))?;
+        let taken = self.dir.join(RELINK);
+        fsx::link_or_copy(blob, &taken)?;
+        if is_good(&taken, entry) {
+            fs::rename(&taken, at)?;
+        } else {
+            fs::remove_file(&taken)?;
+            fsx::link_or_copy(at, &taken)?;
+            fs::rename(&taken, blob).inspect_err(|_| drop(fs::remove_file(&taken)))?;
+        }
         // Renaming one link of a file over another link of it does nothing and leaves both names.
-        match fs::remove_file(&temporary) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(fsx::context("delete", &temporary)(e)),
+        match fs::remove_file(&taken) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(()),
         }
     }
@@ -201,7 +227,7 @@ impl FileWriter {
 }
 
 /// True if the blob has the bytes its name says. It is read: a damaged blob must not spread.
-pub(crate) fn blob_is_good(blob: &Path, entry: &FileEntry) -> bool {
+pub(crate) fn is_good(blob: &Path, entry: &FileEntry) -> bool {
     fs::metadata(blob).is_ok_and(|m| m.len() == entry.size)
         && fsx::hash_file(blob).is_ok_and(|(size, hash)| size == entry.size && hash == entry.blake3)
 }

@@ -82,7 +82,7 @@ impl PackageStore {
     }
 
     /// Deletes the blobs that no tree links to. Needs no lock: a blob that is being taken keeps its bytes under
-    /// the taker's name, it only stops being found by its hash.
+    /// the taker's name, it only stops being found by its hash; whoever gives or takes one is prepared for that.
     pub(crate) fn collect_blobs(&self) -> Result<(), StoreError> {
         for shelf in fsx::read_dir_if_any(&self.layout().blobs())? {
             for blob in fsx::read_dir_if_any(&shelf.path())? {
