@@ -32,7 +32,6 @@ fn broken() -> Vec<(&'static str, Vec<u8>, Then, &'static str)> {
         lengths(&format!("content-type: {content_type}\r\ncontent-length: {}\r\n", good.len()), &good)
     };
     let length = |text: &str| lengths(&format!("content-length: {text}\r\n"), &good);
-    let file = b"form-data; name=\"f\"; filename=\"a\"".as_slice();
     let headers: String = (0..40).map(|i| format!("x-{i}: y\r\n")).collect();
     let headers =
         format!("--{BOUNDARY}\r\n{headers}content-disposition: form-data; filename=\"a\"\r\n\r\nx\r\n");
@@ -68,12 +67,6 @@ fn broken() -> Vec<(&'static str, Vec<u8>, Then, &'static str)> {
             request("PUT", PATH, &end(vec![part(b"", b"x")])),
             Then::Read,
             "at least one",
-        ),
-        (
-            "a form in a form",
-            request("PUT", PATH, &end(vec![part(file, &form(&[(b"../x", b"y")]))])),
-            Then::Read,
-            "",
         ),
         (
             "a bare boundary",
@@ -124,6 +117,7 @@ async fn unusual_bodies_that_are_whole_are_taken() {
         ("text before and after", request("PUT", PATH, &preamble)),
         ("upper case", [typed.as_bytes(), &good].concat()),
         ("a text before the file", request("PUT", PATH, &note)),
+        ("a form in a form", request("PUT", PATH, &form(&[(b"a", &form(&[(b"../x", b"y")]))]))),
         ("an empty file", request("PUT", PATH, &form(&[(b"empty", b"")]))),
     ] {
         let reply = rig.send(&bytes, Then::Read).await;

@@ -1,7 +1,5 @@
 //! `POST /jars/upload` and a JAR sent along with a run: answered as Flink does, with nothing on the disk but the JAR.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use crate::archives::archives;
@@ -124,7 +122,6 @@ async fn a_body_that_is_not_one_jar_is_refused_as_flink_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_archive_that_would_harm_is_taken_and_not_unpacked() {
     let rig = Rig::start().await;
-    let begun = Instant::now();
     for (case, bytes) in archives() {
         let reply = rig.upload(&form(&[(b"a.jar", &bytes)])).await;
         assert_eq!(reply.status, 200, "{case}: {}", reply.text);
@@ -133,7 +130,6 @@ async fn an_archive_that_would_harm_is_taken_and_not_unpacked() {
         assert!(entries.iter().all(|entry| entry["name"] == "Main"), "{case}: {listed}");
         assert!(entries.len() <= 1, "{case}: {listed}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     rig.serves().await;
     rig.cluster.stop().await;
 }
