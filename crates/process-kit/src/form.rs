@@ -302,7 +302,7 @@ mod tests {
         let with = |then: io::Result<Bytes>| Body::from_stream(stream::iter([Ok(whole.clone()), then]));
         assert_eq!(read(with(Ok(Bytes::from_static(b"epilogue")))).await.unwrap().len(), 1);
         let broken = read(with(Err(io::Error::other("reset")))).await.unwrap_err();
-        assert!(broken.to_string().contains("reset"), "{broken}");
+        assert!(matches!(broken, FormError::Broken(_)), "{broken}");
         let endless = stream::repeat_with(|| Ok(Bytes::from(vec![b'x'; 4096])));
         let endless = stream::iter([io::Result::Ok(whole.clone())]).chain(endless);
         assert_eq!(read(Body::from_stream(endless)).await, Err(FormError::Head));
