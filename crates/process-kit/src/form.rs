@@ -185,8 +185,9 @@ impl Intake {
         self.deadline.as_mut().reset(paced.min(Instant::now() + IDLE));
         if let Some(head) = &mut self.head {
             *head += chunk.len();
-            self.paused = true;
         }
+        // It would buffer all that is there otherwise.
+        self.paused = true;
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
