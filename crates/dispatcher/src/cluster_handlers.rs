@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
 use crate::front::{Freshness, Front};
+use crate::openapi::Nodes;
 use crate::request::freshness_of;
 
 /// Version in the answers that name Flink's: ours, since no Flink runs here.
@@ -138,6 +139,8 @@ pub async fn task_managers(State(front): State<Front>, request: Request) -> Resu
 }
 
 /// `GET /nodes`: every live process of ours that is not a replica.
+#[utoipa::path(get, path = "/nodes", tag = "nodes", operation_id = "nodes", params(("stale" = Option<bool>, Query, description = "Take the answer of any replica, which may lag")),
+    responses((status = 200, description = "What is alive", body = Nodes)))]
 pub async fn nodes(State(front): State<Front>, request: Request) -> Result<Response, ApiError> {
     let view = cluster(&front, freshness_of(&request)?).await?;
     let nodes: Vec<Value> = NodeFacts::all(&view)?.iter().map(NodeFacts::to_json).collect();

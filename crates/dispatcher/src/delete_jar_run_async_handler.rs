@@ -18,12 +18,19 @@ use crate::api_error::ApiError;
 use crate::front::{Front, now_ms};
 use crate::jar_handlers::of_failure;
 use crate::limits::CANCEL_WAIT;
+use crate::openapi::{Cancelling, Refused};
 use crate::request::query_of;
 use crate::run_submission::parse_trigger;
 use crate::status_jar_run_async_handler::not_found;
 use crate::wait::wait_until;
 
 /// The handler. `timeout_ms` bounds the wait for the kill; past it the answer is 202.
+#[utoipa::path(delete, path = "/run-async/{triggerid}", tag = "runs", operation_id = "run_delete",
+    params(("triggerid" = String, Path, description = "The trigger id, percent-encoded"),
+        ("timeout_ms" = Option<u64>, Query, description = "How long the answer may wait for the kill")),
+    responses((status = 200, description = "Deleted, and nothing of its job runs", body = Object),
+        (status = 202, description = "Deleted, and its job is still being killed", body = Cancelling),
+        (status = 404, description = "There is none", body = Refused)))]
 pub async fn delete(
     State(front): State<Front>,
     Path(trigger): Path<String>,

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use crate::api_error::ApiError;
 use crate::front::Front;
 use crate::limits::{CHECK_ANSWER, CHECK_BYTES_PER_SECOND, CHECK_LONGEST};
+use crate::openapi::{Checked, Refused, UnitPath};
 use crate::request::{flag_of, known_parameters, query_of, timeout_of};
 
 /// One finding. A copy that is as it should be is one row with file `*`.
@@ -55,6 +56,12 @@ struct Answered {
 }
 
 /// `POST /icp/:name/:version/check[?repair=true][&timeout_ms=N]`.
+#[utoipa::path(post, path = "/icp/{name}/{version}/check", tag = "packages", operation_id = "icp_check",
+    params(UnitPath, ("repair" = Option<bool>, Query, description = "Replace damaged copies"),
+        ("timeout_ms" = Option<u64>, Query, description = "How long a node may take")),
+    responses((status = 200, description = "What every copy is like", body = Checked),
+        (status = 404, description = "There is none", body = Refused),
+        (status = 409, description = "UNIT_NOT_READY, CHANGED_DURING_CHECK", body = Refused)))]
 pub async fn check(
     State(front): State<Front>,
     Path((name, version)): Path<(String, String)>,

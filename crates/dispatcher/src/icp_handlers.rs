@@ -7,7 +7,8 @@ use http::{StatusCode, header};
 use records::keys::encode_segment;
 use records::names::LATEST;
 use records::packages::{
-    Remove, force_remove, package_status, packages, preview, remove as plan_remove, resolve, versions_status,
+    PackageStatus, Remove, force_remove, package_status, packages, preview, remove as plan_remove, resolve,
+    versions_status,
 };
 use records::{Scope, UnitId};
 use serde_json::json;
@@ -16,7 +17,9 @@ use crate::api_error::{self, ApiError};
 use crate::front::{Freshness, Front};
 use crate::icp_upload;
 use crate::jar_handlers::of_failure;
-use crate::node_client::NodeAnswer;
+use crate::node_client::{NodeAnswer, PassError};
+use crate::openapi::{Begun, FileList, FilesForm, Packages, Refused, Removed, UnitPath};
+use crate::receive::is_multipart;
 use crate::request::{flag_of, known_parameters, query_of, unknown_parameter};
 use crate::warning::{holders_in, if_few_hold};
 
@@ -24,6 +27,18 @@ use crate::warning::{holders_in, if_few_hold};
 const CREATE_PARAMETERS: &[&str] = &["nodes", "timeout_ms", "request"];
 
 /// `PUT /icp/:name/:version`: the body goes on to the coordinator as it comes.
+#[utoipa::path(put, path = "/icp/{name}/{version}", tag = "packages", operation_id = "icp_create",
+    params(UnitPath,
+        ("nodes" = Option<String>, Query, description = "`all` (default), `majority`, or names parted by commas"),
+        ("timeout_ms" = Option<u64>, Query, description = "How long it may take; 5 minutes by default"),
+        ("request" = Option<String>, Query, description = "Names the request: the same one again is the same create")),
+    request_body(content((FilesForm = "multipart/form-data"), (FileList = "application/json"))),
+    responses((status = 200, description = "READY, or it was with the same content", body = PackageStatus),
+        (status = 202, description = "Of a list: send what is missing", body = Begun),
+        (status = 400, description = "A path that could leave the package, a bad name, a limit, a broken body", body = Refused),
+        (status = 409, description = "EXISTS with other content, IN_PROGRESS or REMOVING", body = Refused),
+        (status = 503, description = "No server node is alive", body = Refused),
+        (status = 507, description = "A disk is full: undone on every node", body = Refused)))]
 pub async fn create(
     State(front): State<Front>,
     Path((name, version)): Path<(String, String)>,
@@ -40,19 +55,21 @@ pub async fn create(
         passed.push_str(&format!("&{parameter}={}", encode_segment(value)));
     }
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    if content_type.is_some_and(|text| text.starts_with("application/json")) {
+    if content_type.is_some_and(|text| text.trim_start().to_ascii_lowercase().starts_with("application/json"))
+    {
         return icp_upload::begin(&front, &unit, &passed, request).await;
     }
-    let Some(content_type) =
-        content_type.filter(|text| text.starts_with("multipart/form-data")).map(str::to_owned)
-    else {
+    if !is_multipart(&request) {
         let text = "send the files as multipart/form-data, a part's file name being its path in the package, or \
                     their list as application/json";
         return Err(RestError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into());
-    };
+    }
     let address = reachable_server(&front).await?;
-    let sent = front.nodes.put_body(&address, &unit, &passed, &content_type, request.into_body()).await;
-    let answer = sent.map_err(|error| icp_upload::unknown(&error, &unit))?;
+    let path = format!("{}?{passed}", icp_upload::path_of(&unit));
+    let answer = front.nodes.put_body(&address, &path, request).await.map_err(|error| match error {
+        PassError::Node(error) => icp_upload::unknown(&error, &unit),
+        PassError::Body(_) => error.into(),
+    })?;
     Ok(created(&unit, &answer))
 }
 
@@ -85,12 +102,17 @@ pub async fn reachable_server(front: &Front) -> Result<String, ApiError> {
 }
 
 /// `GET /icp`.
+#[utoipa::path(get, path = "/icp", tag = "packages", operation_id = "icp_list", params(("stale" = Option<bool>, Query, description = "Take the answer of any replica, which may lag")),
+    responses((status = 200, description = "Every package", body = Packages)))]
 pub async fn list(State(front): State<Front>, request: Request) -> Result<Response, ApiError> {
     let view = front.view(Scope::packages(), Freshness::of(&query_of(&request)?)).await?;
     Ok(respond::ok(&json!({ "packages": packages(&view)? })))
 }
 
 /// `GET /icp/:name`.
+#[utoipa::path(get, path = "/icp/{name}", tag = "packages", operation_id = "icp_versions",
+    params(("name" = String, Path, description = "The name"), ("stale" = Option<bool>, Query, description = "Take the answer of any replica, which may lag")),
+    responses((status = 200, description = "Every version of the name", body = Packages)))]
 pub async fn versions(
     State(front): State<Front>,
     Path(name): Path<String>,
@@ -102,6 +124,10 @@ pub async fn versions(
 }
 
 /// `GET /icp/:name/:version`.
+#[utoipa::path(get, path = "/icp/{name}/{version}", tag = "packages", operation_id = "icp_status",
+    params(UnitPath, ("stale" = Option<bool>, Query, description = "Take the answer of any replica, which may lag")),
+    responses((status = 200, description = "The package on every node", body = PackageStatus),
+        (status = 404, description = "There is none", body = Refused)))]
 pub async fn status(
     State(front): State<Front>,
     Path((name, version)): Path<(String, String)>,
@@ -120,6 +146,14 @@ pub async fn status(
 
 /// `DELETE /icp/:name/:version?mode=safe|force[&op=OP][&dry-run=true]`: answers at once; `holders` says what a safe
 /// removal waits for, `refs` the same in detail. A dry run says what would happen and changes nothing.
+#[utoipa::path(delete, path = "/icp/{name}/{version}", tag = "packages", operation_id = "icp_remove",
+    params(UnitPath,
+        ("mode" = Option<String>, Query, description = "`safe` (default): waits for jobs and uses; `force`: ends them"),
+        ("op" = Option<String>, Query, description = "Only if it is still of this operation"),
+        ("dry-run" = Option<bool>, Query, description = "Only says what would happen")),
+    responses((status = 200, description = "It goes as soon as nobody holds it", body = Removed),
+        (status = 404, description = "There is none", body = Refused),
+        (status = 409, description = "IN_PROGRESS, or of another operation", body = Refused)))]
 pub async fn remove(
     State(front): State<Front>,
     Path((name, version)): Path<(String, String)>,

@@ -9,16 +9,21 @@ use icp_store::{DiskState, OnDisk};
 use records::keys::{NodeKey, encode_segment};
 use records::names::check_node;
 use records::nodes::servers_line;
-use records::packages::{Found, Published, node_packages, refs as plan_refs};
+use records::packages::{Found, Published, Refs, node_packages, refs as plan_refs};
 use records::{Refusal, Scope, UnitId, View};
 use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
 use crate::front::{Freshness, Front};
 use crate::limits::{DEPLOY_DEADLINE, NODE_ANSWER};
+use crate::openapi::{NodePackages, Pulled, Refused, UnitPath};
 use crate::request::{known_parameters, query_of, timeout_of};
 
 /// `GET /icp/:name/:version/refs`: every run, job and node that holds the package.
+#[utoipa::path(get, path = "/icp/{name}/{version}/refs", tag = "packages", operation_id = "icp_refs",
+    params(UnitPath, ("stale" = Option<bool>, Query, description = "Take the answer of any replica, which may lag")),
+    responses((status = 200, description = "Who holds it", body = Refs),
+        (status = 404, description = "There is none", body = Refused)))]
 pub async fn refs(
     State(front): State<Front>,
     Path((name, version)): Path<(String, String)>,
@@ -32,6 +37,14 @@ pub async fn refs(
 }
 
 /// `POST /icp/:name/:version/pull?node=NODE[&timeout_ms=N]`: brings the package to a node.
+#[utoipa::path(post, path = "/icp/{name}/{version}/pull", tag = "packages", operation_id = "icp_pull",
+    params(UnitPath, ("node" = String, Query, description = "The server node to bring it to"),
+        ("timeout_ms" = Option<u64>, Query, description = "How long it may take; 5 minutes by default")),
+    responses((status = 200, description = "It is there", body = Pulled),
+        (status = 404, description = "No such package or node", body = Refused),
+        (status = 409, description = "UNIT_NOT_READY, OCCUPIED", body = Refused),
+        (status = 502, description = "NO_SOURCE, and what each node said", body = Refused),
+        (status = 504, description = "TIMEOUT: the node goes on by itself", body = Refused)))]
 pub async fn pull(
     State(front): State<Front>,
     Path((name, version)): Path<(String, String)>,
@@ -78,6 +91,10 @@ fn server_address(view: &View, name: &str) -> Result<String, ApiError> {
 }
 
 /// `GET /nodes/:node/icp`: what the records say of a node, joined with what the node finds on its disk.
+#[utoipa::path(get, path = "/nodes/{node}/icp", tag = "nodes", operation_id = "node_icp",
+    params(("node" = String, Path, description = "The node"), ("stale" = Option<bool>, Query, description = "Take the answer of any replica, which may lag")),
+    responses((status = 200, description = "Its packages", body = NodePackages),
+        (status = 404, description = "No such node", body = Refused)))]
 pub async fn on_node(
     State(front): State<Front>,
     Path(node): Path<String>,

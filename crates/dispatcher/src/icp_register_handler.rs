@@ -14,6 +14,7 @@ use crate::api_error::{self, ApiError};
 use crate::front::Front;
 use crate::limits::DEPLOY_DEADLINE;
 use crate::node_client::NodeError;
+use crate::openapi::{Refused, Registered, UnitPath};
 use crate::request::query_of;
 use crate::request::unknown_parameter;
 
@@ -23,6 +24,15 @@ const PARAMETERS: &[&str] = &["nodes", "from", "expect", "timeout_ms"];
 const UNDOING: Duration = Duration::from_secs(10);
 
 /// The handler.
+#[utoipa::path(post, path = "/icp/{name}/{version}/register", tag = "packages", operation_id = "icp_register",
+    params(UnitPath,
+        ("nodes" = Option<String>, Query, description = "`all` (default: every live server node), or names parted by commas"),
+        ("from" = Option<String>, Query, description = "An allowed directory on each node; else the package's place"),
+        ("expect" = Option<String>, Query, description = "Digest of the list that the files must have"),
+        ("timeout_ms" = Option<u64>, Query, description = "How long it may take; 5 minutes by default")),
+    responses((status = 200, description = "READY", body = Registered),
+        (status = 404, description = "CONTENT_MISSING: no node has a file", body = Refused),
+        (status = 409, description = "NOT_EQUAL, with rows; EXISTS, IN_PROGRESS, REMOVING", body = Refused)))]
 pub async fn register(
     State(front): State<Front>,
     Path((name, version)): Path<(String, String)>,

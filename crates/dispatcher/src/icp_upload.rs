@@ -15,6 +15,7 @@ use crate::front::Front;
 use crate::icp_handlers::{created, reachable_server};
 use crate::limits::UPLOAD_IDLE;
 use crate::node_client::NodeError;
+use crate::openapi::{Missing, Received, Refused, UnitPath};
 use crate::request::query_of;
 use crate::request::unknown_parameter;
 
@@ -53,11 +54,17 @@ pub fn unknown(error: &NodeError, unit: &UnitId) -> RestError {
     RestError::new(StatusCode::BAD_GATEWAY, ask)
 }
 
-fn path_of(unit: &UnitId) -> String {
+/// The package on the node API.
+pub fn path_of(unit: &UnitId) -> String {
     format!("/packages/{}/{}", encode_segment(&unit.name), encode_segment(&unit.version))
 }
 
 /// `GET /icp/:name/:version/upload?op=`: what is still to be sent.
+#[utoipa::path(get, path = "/icp/{name}/{version}/upload", tag = "packages", operation_id = "icp_upload",
+    params(UnitPath, ("op" = String, Query, description = "The operation that the create answered")),
+    responses((status = 200, description = "What is still to be sent", body = Missing),
+        (status = 404, description = "No such operation: its request's outcome tells", body = Refused),
+        (status = 409, description = "Nothing is to be sent any more", body = Refused)))]
 pub async fn missing(
     State(front): State<Front>,
     Path((name, version)): Path<(String, String)>,
@@ -71,6 +78,16 @@ pub async fn missing(
 }
 
 /// `PUT /icp/:name/:version/files/:blake3?op=&offset=`: the bytes of one file from `offset` on.
+#[utoipa::path(put, path = "/icp/{name}/{version}/files/{digest}", tag = "packages", operation_id = "icp_upload_file",
+    params(UnitPath, ("digest" = String, Path, description = "The file's hash, as listed"),
+        ("op" = String, Query, description = "The operation that the create answered"),
+        ("offset" = Option<u64>, Query, description = "The first byte that is sent: what is received so far")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, description = "Taken", body = Received),
+        (status = 400, description = "More than listed, or broken off: what came is kept", body = Refused),
+        (status = 404, description = "No such operation, or a hash that is not listed", body = Refused),
+        (status = 409, description = "OFFSET: send from the byte that it names; OVER", body = Refused),
+        (status = 422, description = "HASH: other bytes than listed, nothing is kept", body = Refused)))]
 pub async fn put_file(
     State(front): State<Front>,
     Path((name, version, digest)): Path<(String, String, String)>,
@@ -82,7 +99,7 @@ pub async fn put_file(
     let address = coordinator_of(&front, &unit, &op).await?;
     let (digest, op) = (encode_segment(&digest), encode_segment(&op));
     let path = format!("{}/files/{digest}?op={op}&offset={offset}", path_of(&unit));
-    let answer = front.nodes.put_stream(&address, &path, request.into_body()).await;
+    let answer = front.nodes.put_body(&address, &path, request).await;
     // What came is kept there: the client asks what is missing and goes on.
     let answer = answer.map_err(RestError::from)?;
     Ok(respond::json(answer.status, &answer.body))

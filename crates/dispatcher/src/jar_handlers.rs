@@ -7,6 +7,7 @@ use axum::response::Response;
 use flink_rest::answers::{JarEntry, JarFile, JarList, JarUploaded};
 use flink_rest::{RestError, jar, respond, upload};
 use http::StatusCode;
+use process_kit::{Form, FormError};
 use records::keys::JarKey;
 use records::packages::{AddJar, add_jar, delete_jar, jars};
 use records::record::Jar;
@@ -50,31 +51,35 @@ async fn receive_jar(front: &Front, request: Request) -> Result<SpooledFile, Res
         let is_json = body.is_empty() || serde_json::from_slice::<serde_json::Value>(&body).is_ok();
         return Err(if is_json { upload::wrong_count(0) } else { upload::unexpected_body() });
     }
-    let Some(mut parts) = receive::multipart(request).await else { return Err(upload::unexpected_body()) };
+    let Ok(mut form) = Form::of(request).await else { return Err(upload::unexpected_body()) };
     let mut rules = upload::UploadRules::default();
     let mut stored = None;
-    loop {
-        let part = match receive::next_part(&mut parts).await {
-            Ok(Some(part)) => part,
-            Ok(None) => break,
-            // A body that breaks off holds no whole file.
-            Err(error) if error.status() == StatusCode::BAD_REQUEST => return Err(upload::wrong_count(0)),
-            Err(error) => return Err(error),
-        };
+    while let Some(part) = form.next_part().await.map_err(broken)? {
         let (field, file_name) = (part.name().map(str::to_owned), part.file_name().map(str::to_owned));
         if rules.part(field.as_deref(), file_name.as_deref())? {
             let name = upload::base_name(file_name.as_deref().unwrap_or_default()).to_owned();
-            let spooled = front.spool.store(name, part).await;
-            stored = Some(spooled.map_err(|error| match error.status() {
+            stored = Some(front.spool.store(name, part).await.map_err(|error| match error.status() {
                 StatusCode::BAD_REQUEST => upload::wrong_count(0),
                 _ => error,
             })?);
+        } else {
+            part.skip().await.map_err(broken)?;
         }
     }
     let name = rules.finish()?;
     let mut file = stored.ok_or_else(|| upload::wrong_count(0))?;
     file.name = name;
     Ok(file)
+}
+
+/// A body that breaks off holds no whole file.
+fn broken(error: FormError) -> RestError {
+    match error {
+        FormError::TooSlow => receive::broken(error),
+        FormError::NoForm(_) | FormError::Broken(_) | FormError::Head | FormError::FileName => {
+            upload::wrong_count(0)
+        }
+    }
 }
 
 /// What the JAR says about itself; what cannot be read says nothing.

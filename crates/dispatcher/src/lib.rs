@@ -27,6 +27,7 @@ pub mod log_handlers;
 pub mod metrics;
 pub mod mirror;
 pub mod node_client;
+pub mod openapi;
 pub mod options;
 pub mod package_reconciler;
 pub mod receive;

@@ -12,10 +12,16 @@ use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
 use crate::front::{Freshness, Front};
+use crate::openapi::RunRow;
 use crate::request::query_of;
 use crate::status_jar_run_async_handler::queue_status;
 
 /// The handler. Order: by trigger id. `limit` bounds a page and `after` starts it; the next one is in `Link`.
+#[utoipa::path(get, path = "/run-async", tag = "runs", operation_id = "run_list",
+    params(("limit" = Option<u64>, Query, description = "Most rows of an answer; the next page is in `Link`"),
+        ("after" = Option<String>, Query, description = "Only trigger ids after this one"), ("stale" = Option<bool>, Query, description = "Take the answer of any replica, which may lag")),
+    responses((status = 200, description = "Every run, by trigger id", body = [RunRow], headers(
+        ("link" = String, description = "The next page, if there is one")))))]
 pub async fn list(State(front): State<Front>, request: Request) -> Result<Response, ApiError> {
     let query = query_of(&request)?;
     let limit = match query.non_empty("limit") {

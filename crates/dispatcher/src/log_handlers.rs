@@ -10,9 +10,21 @@ use records::{JobId, Scope, View};
 
 use crate::api_error::ApiError;
 use crate::front::Front;
+use crate::openapi::Refused;
 use crate::request::job_id_in_path;
 
 /// The handler. `n` is an attempt's number or `latest`; the query (offset, limit) is passed on.
+#[utoipa::path(get, path = "/jobs/{jobid}/attempts/{attempt}/{stream}", tag = "runs", operation_id = "job_output",
+    params(("jobid" = String, Path, description = "32 hex digits"),
+        ("attempt" = String, Path, description = "Its number, or `latest`"),
+        ("stream" = String, Path, description = "`stdout` or `stderr`"),
+        ("offset" = Option<i64>, Query, description = "First byte; negative: so many from the end"),
+        ("limit" = Option<u64>, Query, description = "Most bytes")),
+    responses((status = 200, description = "Output as it was written", content_type = "text/plain", body = String, headers(
+            ("x-log-offset" = u64, description = "Where the answer begins: later than asked for if that part is gone"),
+            ("x-log-size" = u64, description = "How long the stream is by now"))),
+        (status = 404, description = "No such job or attempt", body = Refused),
+        (status = 503, description = "Its node is not alive", body = Refused)))]
 pub async fn output(
     State(front): State<Front>,
     Path((id, attempt, stream)): Path<(String, String, String)>,

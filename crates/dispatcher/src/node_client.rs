@@ -1,8 +1,10 @@
 //! A client of the node API: a package goes to the node that becomes its deploy coordinator, output comes back.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use axum::extract::Request;
 use flink_rest::RestError;
 use futures_util::TryStreamExt;
 use http::{HeaderName, StatusCode, header};
@@ -38,6 +40,26 @@ pub enum NodeError {
 impl From<NodeError> for RestError {
     fn from(error: NodeError) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, format!("node {error}; try again"))
+    }
+}
+
+/// Why a caller's body did not get to a node.
+#[derive(Debug, Error)]
+pub enum PassError {
+    /// The caller's own connection.
+    #[error("the upload broke off: {0}")]
+    Body(String),
+    /// The node.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+}
+
+impl From<PassError> for RestError {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::Body(_) => Self::new(StatusCode::BAD_REQUEST, error.to_string()),
+            PassError::Node(error) => error.into(),
+        }
     }
 }
 
@@ -94,19 +116,29 @@ impl NodeClient {
         answer(address, request).await
     }
 
-    /// Passes a caller's own body on to the node that is to coordinate.
+    /// Passes a caller's own body on to the node that is to take it, with what its headers say of it.
     pub async fn put_body(
         &self,
         address: &str,
-        unit: &UnitId,
-        query: &str,
-        content_type: &str,
-        body: Body,
-    ) -> Result<NodeAnswer, NodeError> {
-        let url = format!("{}?{query}", package_url(address, unit));
-        let body = reqwest::Body::wrap_stream(body.into_data_stream());
-        let request = self.http.put(url).header(header::CONTENT_TYPE, content_type).body(body);
-        answer(address, request.timeout(DEPLOY_DEADLINE * 2)).await
+        path_and_query: &str,
+        request: Request,
+    ) -> Result<NodeAnswer, PassError> {
+        let (parts, body) = request.into_parts();
+        let broke = Arc::new(OnceLock::new());
+        let breaks = broke.clone();
+        let body = body.into_data_stream().inspect_err(move |error| {
+            let _ = breaks.set(error.to_string());
+        });
+        let mut put = self.http.put(format!("http://{address}{path_and_query}"));
+        for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
+            put = put
+                .headers(parts.headers.get(&name).map(|value| (name, value.clone())).into_iter().collect());
+        }
+        let put = put.body(reqwest::Body::wrap_stream(body)).timeout(DEPLOY_DEADLINE * 2);
+        answer(address, put).await.map_err(|error| match broke.get() {
+            Some(why) => PassError::Body(why.clone()),
+            None => error.into(),
+        })
     }
 
     /// Sends a small JSON body.
@@ -114,13 +146,6 @@ impl NodeClient {
         let request = self.http.post(format!("http://{address}{path}")).body(body);
         let request = request.header(header::CONTENT_TYPE, "application/json");
         answer(address, request.timeout(DEPLOY_DEADLINE)).await
-    }
-
-    /// Passes the bytes of one file on.
-    pub async fn put_stream(&self, address: &str, path: &str, body: Body) -> Result<NodeAnswer, NodeError> {
-        let body = reqwest::Body::wrap_stream(body.into_data_stream());
-        let request = self.http.put(format!("http://{address}{path}")).body(body);
-        answer(address, request.timeout(DEPLOY_DEADLINE * 2)).await
     }
 
     /// Makes the node the coordinator of a register, which takes `within` at most.

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use axum::extract::multipart::{Field, Multipart, MultipartError};
-use axum::extract::{FromRequest, Request};
+use axum::extract::Request;
 use bytes::{Bytes, BytesMut};
 use flink_rest::RestError;
 use http::{StatusCode, header};
+use process_kit::{FormError, Part};
 use tokio::io::AsyncWriteExt;
 
 use crate::limits::{MAX_JSON_BYTES, MAX_TEXT_PART_BYTES, UPLOAD_IDLE};
@@ -59,12 +59,12 @@ impl Spool {
     }
 
     /// Writes a file part to disk.
-    pub async fn store(&self, name: String, mut field: Field<'_>) -> Result<SpooledFile, RestError> {
+    pub async fn store(&self, name: String, mut part: Part<'_>) -> Result<SpooledFile, RestError> {
         let path = self.directory.join(format!("{SPOOL_PREFIX}{:032x}", rand::random::<u128>()));
         let mut spooled = SpooledFile { path, name, bytes: 0, digest: String::new() };
         let mut file = tokio::fs::File::create_new(&spooled.path).await.map_err(|e| self.disk_error(&e))?;
         let mut hasher = blake3::Hasher::new();
-        while let Some(chunk) = next_chunk(&mut field).await? {
+        while let Some(chunk) = part.chunk().await.map_err(broken)? {
             spooled.bytes += chunk.len() as u64;
             if spooled.bytes > self.max_bytes {
                 return Err(self.too_large());
@@ -92,20 +92,11 @@ impl Spool {
     }
 }
 
-async fn next_chunk(field: &mut Field<'_>) -> Result<Option<Bytes>, RestError> {
-    match tokio::time::timeout(UPLOAD_IDLE, field.chunk()).await {
-        Ok(chunk) => chunk.map_err(|error| broken(&error)),
-        Err(_) => {
-            Err(RestError::new(StatusCode::REQUEST_TIMEOUT, "the upload stopped midway; send it again"))
-        }
-    }
-}
-
 /// A text part.
-pub async fn text_part(mut field: Field<'_>) -> Result<String, RestError> {
+pub async fn text_part(mut part: Part<'_>) -> Result<String, RestError> {
     let mut text = BytesMut::new();
-    let name = field.name().unwrap_or_default().to_owned();
-    while let Some(chunk) = next_chunk(&mut field).await? {
+    let name = part.name().unwrap_or_default().to_owned();
+    while let Some(chunk) = part.chunk().await.map_err(broken)? {
         if text.len() + chunk.len() > MAX_TEXT_PART_BYTES {
             let why = format!("part \"{name}\" is larger than {MAX_TEXT_PART_BYTES} bytes");
             return Err(RestError::new(StatusCode::PAYLOAD_TOO_LARGE, why));
@@ -116,29 +107,21 @@ pub async fn text_part(mut field: Field<'_>) -> Result<String, RestError> {
         .map_err(|_| RestError::new(StatusCode::BAD_REQUEST, format!("part \"{name}\" is not UTF-8")))
 }
 
-/// The next part; `None` at the end of a whole body.
-pub async fn next_part(parts: &mut Multipart) -> Result<Option<Field<'_>>, RestError> {
-    match tokio::time::timeout(UPLOAD_IDLE, parts.next_field()).await {
-        Ok(field) => field.map_err(|error| broken(&error)),
-        Err(_) => {
-            Err(RestError::new(StatusCode::REQUEST_TIMEOUT, "the upload stopped midway; send it again"))
+/// A body that is no whole form.
+pub fn broken(error: FormError) -> RestError {
+    let status = match error {
+        FormError::TooSlow => StatusCode::REQUEST_TIMEOUT,
+        FormError::NoForm(_) | FormError::Broken(_) | FormError::Head | FormError::FileName => {
+            StatusCode::BAD_REQUEST
         }
-    }
-}
-
-fn broken(error: &MultipartError) -> RestError {
-    RestError::new(StatusCode::BAD_REQUEST, format!("the multipart body is broken: {}", error.body_text()))
+    };
+    RestError::new(status, error.to_string())
 }
 
 /// True if the request says that its body is multipart.
 pub fn is_multipart(request: &Request) -> bool {
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     content_type.is_some_and(|text| text.trim_start().to_ascii_lowercase().starts_with("multipart/form-data"))
-}
-
-/// The parts of a multipart body; `None` if it names no boundary.
-pub async fn multipart(request: Request) -> Option<Multipart> {
-    Multipart::from_request(request, &()).await.ok()
 }
 
 /// A body that is no upload, whole. Its content type does not matter.

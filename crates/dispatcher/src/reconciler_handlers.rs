@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
 use crate::front::Front;
+use crate::openapi::Reconcilers;
 use crate::request::{flag_of, known_parameters, query_of};
 
 /// How long a process is waited for. All are asked at once, and a page of status must not hang on one of them.
@@ -38,6 +39,9 @@ struct Asked {
 
 /// `GET /reconcilers[?local=true]`: `{reconcilers: [{node, name, ...}], unreachable: [{node, role, error}]}`. `local`:
 /// only those of this dispatcher.
+#[utoipa::path(get, path = "/reconcilers", tag = "nodes", operation_id = "reconcilers",
+    params(("local" = Option<bool>, Query, description = "Only those of this dispatcher")),
+    responses((status = 200, description = "What each did last", body = Reconcilers)))]
 pub async fn reconcilers(State(front): State<Front>, request: Request) -> Result<Response, ApiError> {
     let query = query_of(&request)?;
     known_parameters(&query, &["local"])?;

@@ -1,9 +1,10 @@
 //! What a caller states about a run, gathered from query, headers, JSON and multipart into one submission.
 
-use axum::extract::{Multipart, Request};
+use axum::extract::Request;
 use flink_rest::query::Query;
 use flink_rest::{RestError, RestoreMode, Route, RunRequest, upload};
 use http::{HeaderMap, StatusCode};
+use process_kit::Form;
 use records::TriggerId;
 use records::record::{RestoreMode as RecordedRestoreMode, StatedRequest};
 
@@ -31,10 +32,7 @@ impl Submission {
         let query = RunRequest::from_query(Route::RunAsync, &query_of(&request)?)?;
         let header = idempotency_key(request.headers())?;
         let (body, jar) = if receive::is_multipart(&request) {
-            let Some(parts) = receive::multipart(request).await else {
-                return Err(bad("multipart/form-data without a boundary"));
-            };
-            read_parts(spool, parts).await?
+            read_parts(spool, Form::of(request).await.map_err(receive::broken)?).await?
         } else {
             (RunRequest::from_body(Route::RunAsync, &receive::json_body(request).await?)?, None)
         };
@@ -55,15 +53,12 @@ impl Submission {
 }
 
 /// Parts: `request` is the JSON, parts named as query parameters count as such, one file of any name is the JAR.
-async fn read_parts(
-    spool: &Spool,
-    mut parts: Multipart,
-) -> Result<(RunRequest, Option<SpooledFile>), RestError> {
+async fn read_parts(spool: &Spool, mut form: Form) -> Result<(RunRequest, Option<SpooledFile>), RestError> {
     let mut json = RunRequest::default();
     let mut pairs = Vec::new();
     let mut jar = None;
     let mut seen = 0;
-    while let Some(part) = receive::next_part(&mut parts).await? {
+    while let Some(part) = form.next_part().await.map_err(receive::broken)? {
         seen += 1;
         if seen > MAX_PARTS {
             return Err(bad(&format!("more than {MAX_PARTS} parts")));

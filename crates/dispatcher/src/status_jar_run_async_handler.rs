@@ -14,10 +14,15 @@ use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
 use crate::front::{Freshness, Front};
+use crate::openapi::{Refused, RunStatus};
 use crate::request::query_of;
 use crate::run_submission::parse_trigger;
 
 /// The handler.
+#[utoipa::path(get, path = "/run-async/{triggerid}", tag = "runs", operation_id = "run_status",
+    params(("triggerid" = String, Path, description = "The trigger id, percent-encoded"), ("stale" = Option<bool>, Query, description = "Take the answer of any replica, which may lag")),
+    responses((status = 200, description = "How far it is", body = RunStatus),
+        (status = 404, description = "There is none, or it was deleted", body = Refused)))]
 pub async fn status(
     State(front): State<Front>,
     Path(trigger): Path<String>,

@@ -7,9 +7,19 @@ use flink_rest::{answers, respond};
 use crate::admission::{admit_run, detached};
 use crate::api_error::ApiError;
 use crate::front::Front;
+use crate::openapi::{Refused, RunForm, RunRequest, Triggered};
 use crate::run_submission::Submission;
 
 /// The handler. Once the request was read whole, it is carried out even if the client hangs up.
+#[utoipa::path(post, path = "/run-async", tag = "runs", operation_id = "run_submit",
+    params(("triggerId" = Option<String>, Query, description = "As in the body; every field may stand in the query"),
+        ("Idempotency-Key" = Option<String>, Header, description = "The trigger id once more")),
+    request_body(content((RunRequest = "application/json"), (RunForm = "multipart/form-data"))),
+    responses((status = 200, description = "Stored: it runs whatever happens to this dispatcher", body = Triggered),
+        (status = 403, description = "Runs are turned off here", body = Refused),
+        (status = 404, description = "No such JAR or package", body = Refused),
+        (status = 409, description = "The trigger id is of another request; UNIT_NOT_READY", body = Refused),
+        (status = 503, description = "No server node is alive", body = Refused)))]
 pub async fn submit(State(front): State<Front>, request: Request) -> Result<Response, ApiError> {
     front.check_submit_enabled()?;
     let submission = Submission::of_run_async(&front.spool, request).await?;

@@ -11,13 +11,16 @@ use http::{Method, StatusCode};
 use process_kit::{Metrics, Readiness, ops_routes};
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::front::Front;
 use crate::{
     cluster_handlers, delete_jar_run_async_handler, icp_check_handler, icp_handlers, icp_node_handlers,
     icp_register_handler, icp_upload, jar_handlers, jar_run_handler, job_handlers,
-    list_jar_run_async_handler, log_handlers, reconciler_handlers, request, status_jar_run_async_handler,
-    submit_jar_run_async_handler,
+    list_jar_run_async_handler, log_handlers, openapi, reconciler_handlers, request,
+    status_jar_run_async_handler, submit_jar_run_async_handler,
 };
 
 /// The whole front as a service: paths are made canonical before they are routed.
@@ -26,12 +29,12 @@ pub type FrontService = BoxCloneSyncService<Request, Response, std::convert::Inf
 /// Builds the front.
 pub fn service(front: Front, metrics: Metrics, readiness: Readiness) -> FrontService {
     let router = flink_routes()
-        .merge(run_async_routes())
         .merge(own_routes())
         .fallback(request::fallback)
         .method_not_allowed_fallback(request::fallback)
         .layer(DefaultBodyLimit::disable())
-        .layer(middleware::from_fn(refuse_head))
+        .layer(middleware::from_fn(refuse_paths))
+        .layer(middleware::from_fn(process_kit::refused::read_rest))
         .with_state(front)
         .merge(ops_routes(metrics, readiness));
     BoxCloneSyncService::new(router.map_request(|request: Request| canonicalize(request)))
@@ -58,33 +61,29 @@ fn flink_routes() -> Router<Front> {
         .route("/jobs/{jobid}/resource-requirements", put(needs_flink))
 }
 
-fn run_async_routes() -> Router<Front> {
-    Router::new()
-        .route("/run-async", post(submit_jar_run_async_handler::submit).get(list_jar_run_async_handler::list))
-        .route(
-            "/run-async/{triggerid}",
-            get(status_jar_run_async_handler::status).delete(delete_jar_run_async_handler::delete),
-        )
+/// Our own routes, each from the annotation of its handler: so none is without its description (`openapi`).
+fn own_routes() -> OpenApiRouter<Front> {
+    openapi::route()
+        .routes(routes!(submit_jar_run_async_handler::submit, list_jar_run_async_handler::list))
+        .routes(routes!(status_jar_run_async_handler::status, delete_jar_run_async_handler::delete))
+        .routes(routes!(icp_handlers::list))
+        .routes(routes!(icp_handlers::versions))
+        .routes(routes!(icp_handlers::create, icp_handlers::status, icp_handlers::remove))
+        .routes(routes!(icp_upload::missing))
+        .routes(routes!(icp_upload::put_file))
+        .routes(routes!(icp_register_handler::register))
+        .routes(routes!(icp_check_handler::check))
+        .routes(routes!(icp_node_handlers::pull))
+        .routes(routes!(icp_node_handlers::refs))
+        .routes(routes!(cluster_handlers::nodes))
+        .routes(routes!(reconciler_handlers::reconcilers))
+        .routes(routes!(icp_node_handlers::on_node))
+        .routes(routes!(log_handlers::output))
 }
 
-fn own_routes() -> Router<Front> {
-    Router::new()
-        .route("/icp", get(icp_handlers::list))
-        .route("/icp/{name}", get(icp_handlers::versions))
-        .route("/icp/{name}/{version}/upload", get(icp_upload::missing))
-        .route("/icp/{name}/{version}/files/{digest}", put(icp_upload::put_file))
-        .route(
-            "/icp/{name}/{version}",
-            put(icp_handlers::create).get(icp_handlers::status).delete(icp_handlers::remove),
-        )
-        .route("/icp/{name}/{version}/register", post(icp_register_handler::register))
-        .route("/icp/{name}/{version}/check", post(icp_check_handler::check))
-        .route("/icp/{name}/{version}/pull", post(icp_node_handlers::pull))
-        .route("/icp/{name}/{version}/refs", get(icp_node_handlers::refs))
-        .route("/nodes", get(cluster_handlers::nodes))
-        .route("/reconcilers", get(reconciler_handlers::reconcilers))
-        .route("/nodes/{node}/icp", get(icp_node_handlers::on_node))
-        .route("/jobs/{jobid}/attempts/{attempt}/{stream}", get(log_handlers::output))
+/// The description of our own routes.
+pub fn openapi() -> OpenApi {
+    openapi::finish(own_routes().into_openapi())
 }
 
 /// What only a Flink cluster can do.
@@ -97,10 +96,13 @@ async fn needs_flink(request: Request) -> RestError {
     RestError::new(StatusCode::NOT_IMPLEMENTED, text)
 }
 
-/// HEAD is no route in Flink, whatever has a GET.
-async fn refuse_head(request: Request, next: Next) -> Response {
+/// HEAD is no route in Flink, whatever has a GET. A path that is no text is none at all.
+async fn refuse_paths(request: Request, next: Next) -> Response {
     if request.method() == Method::HEAD {
         return RestError::no_route(&request::raw_path(&request).0).into_response();
+    }
+    if percent_encoding::percent_decode_str(request.uri().path()).decode_utf8().is_err() {
+        return RestError::new(StatusCode::BAD_REQUEST, "the path is not UTF-8").into_response();
     }
     next.run(request).await
 }

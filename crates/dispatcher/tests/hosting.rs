@@ -2,44 +2,15 @@
 
 mod support;
 
-use std::sync::Arc;
-
-use dispatcher::{Dispatcher, DispatcherOptions};
-use jobmaster::HostConfig;
 use serde_json::json;
 use support::http::Part;
-use support::{Cluster, PATIENCE, hello_jar};
+use support::{Cluster, hello_jar};
 
 /// One dispatcher that hosts JobMasters, in a directory of its own.
 async fn hosting() -> (Cluster, tempfile::TempDir) {
     let mut cluster = Cluster::start(0).await;
-    let directory = host(&mut cluster, "d1").await;
+    let directory = cluster.host("d1").await;
     (cluster, directory)
-}
-
-/// Adds such a dispatcher.
-async fn host(cluster: &mut Cluster, name: &str) -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    let options = DispatcherOptions {
-        node_name: name.into(),
-        listen_rest: ([127, 0, 0, 1], 0).into(),
-        web_tmpdir: directory.path().join("spool"),
-        slots: 2,
-        ..DispatcherOptions::default()
-    };
-    let host = HostConfig {
-        work_dir: directory.path().join("work"),
-        listen_node: ([127, 0, 0, 1], 0).into(),
-        java: "/no/such/java".into(),
-        ..HostConfig::default()
-    };
-    assert!(!options.single_enable, "as before the split by default");
-    let kv = Arc::new(cluster.kv.clone());
-    let dispatcher = Dispatcher::start(kv, options, host, cluster.shutdown.clone()).await.unwrap();
-    let mut session = dispatcher.session.clone();
-    tokio::time::timeout(PATIENCE, session.wait_for(Option::is_some)).await.unwrap().unwrap();
-    cluster.dispatchers.push(dispatcher);
-    directory
 }
 
 #[tokio::test]
@@ -196,7 +167,7 @@ async fn a_private_package_goes_when_its_job_is_over() {
 #[tokio::test]
 async fn a_package_is_listed_first_and_its_files_go_through_any_dispatcher() {
     let (mut cluster, one) = hosting().await;
-    let two = host(&mut cluster, "d2").await;
+    let two = cluster.host("d2").await;
     let files = [("lib/a.jar", &b"first"[..]), ("b.jar", b"second")];
     let digest = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
     let listed: Vec<_> = files

@@ -78,7 +78,8 @@ pub struct RunRequest {
     pub packages: Option<Vec<String>>,
 }
 
-const BODY_FIELDS: &[&str] = &[
+/// The fields of a JSON body.
+pub const BODY_FIELDS: &[&str] = &[
     "allowNonRestoredState",
     "claimMode",
     "classPaths",

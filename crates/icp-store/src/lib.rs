@@ -45,6 +45,8 @@ mod blob_tests;
 mod crash_tests;
 #[cfg(test)]
 mod inspect_tests;
+#[cfg(test)]
+mod staging_tests;
 
 pub use adopt::GivenUp;
 pub use descriptor::Descriptor;

@@ -1,5 +1,7 @@
 //! What a package consists of: its files, sorted by path, each with size and hash; and the digest of that list.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -35,6 +37,7 @@ impl Manifest {
             return Err(StoreError::Limit(format!("the package has more than {MAX_FILES} files")));
         }
         check_tree(files.iter().map(|f| f.path.as_str()))?;
+        check_sizes(&files)?;
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let manifest = Self { files };
         if manifest.to_json().len() > MAX_MANIFEST_BYTES {
@@ -72,6 +75,19 @@ impl Manifest {
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a list of plain structs always serialises")
     }
+}
+
+/// A hash has one size, and only the hash of nothing has none: files that no bytes can make are refused.
+fn check_sizes(files: &[FileEntry]) -> Result<(), StoreError> {
+    let mut sizes = HashMap::from([(Digest::of(b""), 0)]);
+    for FileEntry { path, size, blake3 } in files {
+        let known = *sizes.entry(*blake3).or_insert(*size);
+        if known != *size || (*size == 0 && *blake3 != Digest::of(b"")) {
+            let why = format!("{path:?} cannot have {size} bytes and hash {blake3}");
+            return Err(StoreError::Limit(why));
+        }
+    }
+    Ok(())
 }
 
 impl TryFrom<Vec<FileEntry>> for Manifest {
@@ -117,6 +133,19 @@ mod tests {
             manifest.digest().to_string(),
             "d193e1be59790dec2bdfba4da180a0a2263294f9bbd050dcd1d61f5919260660"
         );
+    }
+
+    #[test]
+    fn files_that_no_bytes_can_make_are_refused() {
+        let of = |path: &str, size, content: &[u8]| FileEntry { size, ..entry(path, content) };
+        for files in
+            [vec![of("a", 1, b"")], vec![of("a", 0, b"1")], vec![of("a", 3, b"123"), of("b", 4, b"123")]]
+        {
+            let refused = Manifest::new(files).unwrap_err().to_string();
+            assert!(refused.contains("cannot have"), "{refused}");
+        }
+        Manifest::new(vec![of("a", 0, b""), of("b", 3, b"123"), of("c", 3, b"123"), of("d", 0, b"")])
+            .unwrap();
     }
 
     #[test]

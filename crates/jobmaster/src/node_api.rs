@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::multipart::Multipart;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
+use process_kit::{Form, FormError};
 use records::packages::Targets;
 use records::record::{Policy, UnitOrigin};
 use records::{JobId, Refusal, UnitId};
@@ -56,6 +57,7 @@ pub fn routes(host: Arc<Host>) -> Router {
         .route("/packages/{name}/{version}/verify", post(package_handlers::verify))
         .route("/packages/{name}/{version}/pull", post(package_handlers::pull))
         .route("/jobs/{job}/attempts/{attempt}/{stream}", get(output))
+        .layer(middleware::from_fn(process_kit::refused::read_rest))
         .with_state(host)
 }
 
@@ -93,6 +95,9 @@ impl From<CreateError> for Failed {
                 "ENOSPC" => Self(StatusCode::INSUFFICIENT_STORAGE, "ENOSPC", text),
                 code => Self(StatusCode::INTERNAL_SERVER_ERROR, code, text),
             },
+            CreateError::Received(ReceiveError::Body(FormError::TooSlow)) => {
+                Self(StatusCode::REQUEST_TIMEOUT, "TIMEOUT", text)
+            }
             CreateError::Received(ReceiveError::Body(_)) => {
                 Self(StatusCode::BAD_REQUEST, "BAD_REQUEST", text)
             }
@@ -178,7 +183,7 @@ async fn put_package(
     let Query(query) = query.map_err(|e| bad_request(e.body_text()))?;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse().ok());
     let wish = query.create(unit, length.unwrap_or(0))?;
-    let body = Multipart::from_request(request, &()).await.map_err(|e| bad_request(e.body_text()))?;
+    let body = Form::of(request).await.map_err(|e| bad_request(e.to_string()))?;
     let status = create(host, wish, body).await?;
     Ok(axum::Json(status).into_response())
 }

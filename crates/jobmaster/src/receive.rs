@@ -1,8 +1,7 @@
 //! A multipart body becomes staged files: each file part is a file of the package, its file name the path.
 
-use axum::extract::Multipart;
-use axum::extract::multipart::Field;
 use icp_store::{Sealed, Staging, StoreError};
+use process_kit::{Form, FormError, Part};
 use tokio::sync::mpsc;
 
 use crate::host::{Host, blocking};
@@ -16,7 +15,7 @@ pub enum ReceiveError {
     /// The disk, or a path.
     Store(StoreError),
     /// The client went away or sent nonsense.
-    Body(String),
+    Body(FormError),
 }
 
 impl From<StoreError> for ReceiveError {
@@ -26,18 +25,20 @@ impl From<StoreError> for ReceiveError {
 }
 
 /// Receives the files under `op`. What was received of a broken body is deleted.
-pub async fn receive(host: &Host, op: &str, mut body: Multipart) -> Result<Sealed, ReceiveError> {
+pub async fn receive(host: &Host, op: &str, mut body: Form) -> Result<Sealed, ReceiveError> {
     let id = op.to_owned();
     let mut staging = host.on_disk(move |store| store.stage(&id)).await?;
     loop {
-        let field = match body.next_field().await {
-            Ok(Some(field)) => field,
+        let part = match body.next_part().await {
+            Ok(Some(part)) => part,
             Ok(None) => break,
-            Err(error) => return give_up(staging, ReceiveError::Body(error.body_text())).await,
+            Err(error) => return give_up(staging, ReceiveError::Body(error)).await,
         };
-        // Parts that are no files (a client's own fields) are passed over.
-        let Some(path) = field.file_name().map(str::to_owned) else { continue };
-        let (back, received) = receive_file(staging, &path, field).await;
+        let (back, received) = match part.file_name().map(str::to_owned) {
+            Some(path) => receive_file(staging, &path, part).await,
+            // Parts that are no files (a client's own fields) are passed over.
+            None => (staging, part.skip().await.map_err(ReceiveError::Body)),
+        };
         staging = back;
         if let Err(error) = received {
             return give_up(staging, error).await;
@@ -57,7 +58,7 @@ async fn give_up(staging: Staging, error: ReceiveError) -> Result<Sealed, Receiv
 async fn receive_file(
     mut staging: Staging,
     path: &str,
-    mut field: Field<'_>,
+    mut part: Part<'_>,
 ) -> (Staging, Result<(), ReceiveError>) {
     let (chunks, mut incoming) = mpsc::channel::<bytes::Bytes>(CHUNKS_IN_FLIGHT);
     let path = path.to_owned();
@@ -73,7 +74,7 @@ async fn receive_file(
     });
     let mut broken = None;
     loop {
-        match field.chunk().await {
+        match part.chunk().await {
             Ok(Some(chunk)) => {
                 // The writer failed: its error is told below.
                 if chunks.send(chunk).await.is_err() {
@@ -82,7 +83,7 @@ async fn receive_file(
             }
             Ok(None) => break,
             Err(error) => {
-                broken = Some(ReceiveError::Body(error.body_text()));
+                broken = Some(ReceiveError::Body(error));
                 break;
             }
         }
@@ -100,12 +101,5 @@ async fn receive_file(
             })
             .await
         }
-    }
-}
-
-/// Reads a refused body to its end, so that the client gets to read the answer. Bounded by the caller's time.
-pub async fn discard(mut body: Multipart) {
-    while let Ok(Some(mut field)) = body.next_field().await {
-        while let Ok(Some(_)) = field.chunk().await {}
     }
 }

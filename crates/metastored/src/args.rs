@@ -44,6 +44,9 @@ pub enum Role {
         /// The role.
         role: ConfRole,
     },
+    /// Prints the description of a dispatcher's REST API.
+    #[command(hide = true)]
+    Openapi,
 }
 
 /// Which ports standalone listens on.

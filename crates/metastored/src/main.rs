@@ -21,10 +21,6 @@ fn main() -> ExitCode {
         return jobmaster::guard::main(arguments);
     }
     let role = Cli::parse().role;
-    if let Role::Conf { role } = role {
-        print!("{}", conf::text(role));
-        return ExitCode::SUCCESS;
-    }
     match run(role) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -35,6 +31,15 @@ fn main() -> ExitCode {
 }
 
 fn run(role: Role) -> anyhow::Result<()> {
+    match role {
+        Role::Conf { role } => print!("{}", conf::text(role)),
+        Role::Openapi => print!("{}", dispatcher::openapi::text()),
+        role => return serve(role),
+    }
+    Ok(())
+}
+
+fn serve(role: Role) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         match role {
@@ -42,7 +47,7 @@ fn run(role: Role) -> anyhow::Result<()> {
             Role::Dispatcher(boot) => roles::dispatcher::run(&boot).await,
             Role::Jobmaster(boot) => roles::jobmaster::run(&boot).await,
             Role::Standalone { boot, ports } => roles::standalone::run(&boot, ports).await,
-            Role::Conf { .. } => Ok(()),
+            Role::Conf { .. } | Role::Openapi => Ok(()),
         }
     });
     // A task that blocks must not keep a process that was told to stop.

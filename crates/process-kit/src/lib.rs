@@ -5,8 +5,10 @@
 
 pub mod boot;
 pub mod config;
+pub mod form;
 pub mod metrics;
 pub mod net;
+pub mod refused;
 pub mod rounds;
 pub mod seams;
 pub mod shutdown;
@@ -14,6 +16,7 @@ pub mod telemetry;
 
 pub use boot::BootArgs;
 pub use config::{ByteSize, Config, ConfigError, Loaded, Row};
+pub use form::{Form, FormError, Part};
 pub use metrics::{Metrics, Readiness, ops_routes};
 pub use net::{BindError, bind};
 pub use rounds::{Did, LastResult, Rounds};

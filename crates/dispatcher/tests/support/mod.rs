@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dispatcher::{Dispatcher, DispatcherOptions};
+use jobmaster::HostConfig;
 use meta_client::Kv;
 use meta_client::mem::MemKv;
 use process_kit::Shutdown;
@@ -67,6 +68,31 @@ impl Cluster {
         let mut session = dispatcher.session.clone();
         tokio::time::timeout(PATIENCE, session.wait_for(Option::is_some)).await.unwrap().unwrap();
         self.dispatchers.push(dispatcher);
+    }
+
+    /// Adds a dispatcher that hosts JobMasters, in a directory of its own. Packages are real there, only Java is missing.
+    pub async fn host(&mut self, name: &str) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let options = DispatcherOptions {
+            node_name: name.into(),
+            listen_rest: ([127, 0, 0, 1], 0).into(),
+            web_tmpdir: directory.path().join("spool"),
+            slots: 2,
+            ..DispatcherOptions::default()
+        };
+        let host = HostConfig {
+            work_dir: directory.path().join("work"),
+            listen_node: ([127, 0, 0, 1], 0).into(),
+            java: "/no/such/java".into(),
+            ..HostConfig::default()
+        };
+        assert!(!options.single_enable, "as before the split by default");
+        let kv = Arc::new(self.kv.clone());
+        let dispatcher = Dispatcher::start(kv, options, host, self.shutdown.clone()).await.unwrap();
+        let mut session = dispatcher.session.clone();
+        tokio::time::timeout(PATIENCE, session.wait_for(Option::is_some)).await.unwrap().unwrap();
+        self.dispatchers.push(dispatcher);
+        directory
     }
 
     /// Where a dispatcher keeps uploads.

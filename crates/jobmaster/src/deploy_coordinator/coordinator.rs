@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::extract::Multipart;
 use icp_store::{Manifest, Sealed, StoreError};
 use meta_types::LeaseId;
+use process_kit::Form;
 use records::keys::UnitKey;
 use records::packages::{
     CopyReport, PackageStatus, Reserve, Reserved, announce, present, reserve, take_over,
@@ -20,7 +20,7 @@ use crate::host::{Host, now_ms};
 use crate::limits::{REQUEST_KEPT, STORE_RETRY};
 use crate::operation::Operation;
 use crate::package_copy::to_record;
-use crate::receive::{discard, receive};
+use crate::receive::receive;
 use crate::session::Tenure;
 
 /// A create and who carries it.
@@ -55,11 +55,7 @@ impl Coordinator {
         Ok(Self { me, operation })
     }
 
-    pub async fn create_from_body(
-        &self,
-        wish: &Create,
-        body: Multipart,
-    ) -> Result<PackageStatus, CreateError> {
+    pub async fn create_from_body(&self, wish: &Create, body: Form) -> Result<PackageStatus, CreateError> {
         let unit = &self.operation.unit;
         match self.reserve(wish, None).await {
             Ok(Reserved::Started { targets }) => {
@@ -68,14 +64,8 @@ impl Coordinator {
                 self.conclude(begun).await
             }
             Ok(Reserved::Ready { digest, .. }) => self.compare(digest, body).await,
-            Ok(Reserved::Joined { .. }) => {
-                discard(body).await;
-                Err(busy(unit))
-            }
-            Err(error) => {
-                let _ = timeout_at(self.operation.deadline, discard(body)).await;
-                Err(error)
-            }
+            Ok(Reserved::Joined { .. }) => Err(busy(unit)),
+            Err(error) => Err(error),
         }
     }
 
@@ -166,10 +156,13 @@ impl Coordinator {
     }
 
     /// It exists: the same content is fine, other content is not.
-    async fn compare(&self, digest: Option<String>, body: Multipart) -> Result<PackageStatus, CreateError> {
-        let sealed =
-            receive(&self.operation.host, &self.operation.op, body).await.map_err(CreateError::Received)?;
+    async fn compare(&self, digest: Option<String>, body: Form) -> Result<PackageStatus, CreateError> {
+        let received =
+            timeout_at(self.operation.deadline, receive(&self.operation.host, &self.operation.op, body))
+                .await;
         self.discard_staging().await;
+        let sealed = received.map_err(|_| CreateError::TimedOut("the upload took too long".into()))?;
+        let sealed = sealed.map_err(CreateError::Received)?;
         if digest == Some(sealed.manifest.digest().to_string()) {
             return self.operation.status().await;
         }
@@ -210,13 +203,11 @@ impl Coordinator {
     async fn receive_and_announce(
         &self,
         targets: &[String],
-        body: Multipart,
+        body: Form,
         declared: u64,
     ) -> Result<(), CreateError> {
-        if let Err(error) = self.operation.host.on_disk(move |store| store.check_space(declared)).await {
-            let _ = timeout_at(self.operation.deadline, discard(body)).await;
-            return Err(self.of_disk(&error));
-        }
+        let enough = self.operation.host.on_disk(move |store| store.check_space(declared)).await;
+        enough.map_err(|error| self.of_disk(&error))?;
         let received =
             timeout_at(self.operation.deadline, receive(&self.operation.host, &self.operation.op, body))
                 .await;

@@ -16,8 +16,8 @@ mod upload;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Multipart;
 use icp_store::{Manifest, StoreError};
+use process_kit::{Form, FormError};
 use records::packages::{PackageStatus, Reserved, Targets};
 use records::record::{PackageRef, Policy, UnitOrigin};
 use records::{Class, Failure, Refusal, UnitId};
@@ -91,7 +91,7 @@ impl From<StoreError> for CreateError {
 
 /// Creates the package from the body. Runs to its end on a task of its own: a client that hangs up does not leave a
 /// create behind that nobody carries.
-pub async fn create(host: Arc<Host>, wish: Create, body: Multipart) -> Result<PackageStatus, CreateError> {
+pub async fn create(host: Arc<Host>, wish: Create, body: Form) -> Result<PackageStatus, CreateError> {
     let task = tokio::spawn(async move {
         let coordinator = Coordinator::new(host, &wish)?;
         counted(coordinator, async |coordinator| coordinator.create_from_body(&wish, body).await).await
@@ -194,7 +194,10 @@ pub fn reason_of(error: &CreateError) -> String {
     match error {
         CreateError::Refused(refusal) => refusal.text.clone(),
         CreateError::Received(ReceiveError::Store(error)) => error.to_string(),
-        CreateError::Received(ReceiveError::Body(why)) => format!("the upload broke off: {why}"),
+        CreateError::Received(ReceiveError::Body(FormError::Broken(why))) => {
+            format!("the upload broke off: {why}")
+        }
+        CreateError::Received(ReceiveError::Body(error)) => error.to_string(),
         CreateError::Undone(why) | CreateError::TimedOut(why) | CreateError::Unknown(why) => why.clone(),
         CreateError::NotRegistered => "this node is not registered now".into(),
     }

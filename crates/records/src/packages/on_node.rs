@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use meta_client::Stored;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::drains;
 use super::status::{CopyStatus, copy_status};
@@ -38,7 +39,7 @@ pub struct Published {
 }
 
 /// One package on one node, as `/nodes/{node}/icp` shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePackage {
     /// Its name.
@@ -70,7 +71,7 @@ pub struct NodePackage {
 }
 
 /// What is on the disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct OnDisk {
     /// PRESENT, UNREGISTERED (somebody else's directory), ABSENT, or UNKNOWN while the node does not answer.
     pub state: &'static str,

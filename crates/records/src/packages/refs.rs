@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use meta_client::TypedKey;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::keys::{CopyKey, PinKey, UnitKey, UseKey, below};
 use crate::names::{JobId, TriggerId, UnitId};
@@ -14,7 +15,7 @@ use crate::refusal::Refusal;
 use crate::view::View;
 
 /// Everything that holds one package.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Refs {
     /// Its name.
     pub name: String,
@@ -33,16 +34,18 @@ pub struct Refs {
 }
 
 /// A job's pin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct JobHold {
     /// The job.
+    #[schema(value_type = String)]
     pub job: JobId,
     /// The run that admitted it.
+    #[schema(value_type = String)]
     pub run: TriggerId,
 }
 
 /// A running use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UseHold {
     /// Where it runs.
@@ -52,13 +55,14 @@ pub struct UseHold {
     /// The job's attempt.
     pub attempt: u32,
     /// The run of the job, if the job is still pinned.
+    #[schema(value_type = Option<String>)]
     pub run: Option<TriggerId>,
     /// Since when.
     pub since_ms: u64,
 }
 
 /// A node's copy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct NodeHold {
     /// The node.
     pub node: String,

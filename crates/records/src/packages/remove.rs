@@ -35,7 +35,7 @@ pub struct Removal {
 }
 
 /// What a removal would do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Preview {
     /// Its name.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use meta_client::{Stored, TypedKey};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::publish::required;
 use crate::keys::{CopyKey, PinKey, UnitKey, UseKey, below, versions};
@@ -15,7 +16,7 @@ use crate::refusal::Refusal;
 use crate::view::View;
 
 /// One package in the cluster, as `/icp` shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PackageStatus {
     /// Its name.
     pub name: String,
@@ -42,7 +43,7 @@ pub struct PackageStatus {
 }
 
 /// One node's copy, as `/icp` shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CopyStatus {
     /// The node.

@@ -5,7 +5,7 @@ use meta_types::Revision;
 use serde::{Deserialize, Serialize};
 
 /// State of one node's copy. No key = absent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum CopyState {
     /// Being fetched and verified.

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::node::NodeRef;
 
 /// Cluster state of a package; only forward for one `op`. No key = absent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum UnitState {
     /// Reserved; nodes fetch and verify.
