@@ -98,9 +98,13 @@ impl Sim {
     /// A node takes one of its jobs a step on.
     pub fn work(&mut self) {
         let Some(node) = self.alive(&SERVERS) else { return };
+        self.work_of(&node);
+    }
+
+    pub fn work_of(&mut self, node: &Proc) {
         let view = self.view();
-        for (job, epoch) in owned(&view, &node) {
-            self.work_on(&view, &node, job, epoch);
+        for (job, epoch) in owned(&view, node) {
+            self.work_on(&view, node, job, epoch);
         }
     }
 
@@ -123,8 +127,7 @@ impl Sim {
             return self.send("ended", node, plan, Effect::None);
         }
         let program = found.job.spec.program.clone();
-        let there = (node.me.node.clone(), program.unit.clone(), program.op.clone());
-        if !self.disk.contains(&there) {
+        if !self.holds(&node.me.node, &program.unit, &program.op) {
             let report = CopyReport {
                 unit: program.unit.clone(),
                 op: program.op.clone(),
@@ -136,10 +139,12 @@ impl Sim {
                 let plan = jobs::ended(view, job, epoch, &ending(JobState::Failed, false));
                 return self.send("ended", node, plan, Effect::None);
             }
-            self.disk.insert(there);
-            return self.send("present", node, packages::present(view, &report, 3), Effect::None);
+            return self.ensure(node, &program.unit, &program.op, Some(job.clone()));
         }
-        let begun = packages::begin_use(view, &begin(&program, job, node));
+        let begun = match self.literal.remove {
+            true => crate::sim_literal::begin_use(view, &begin(&program, job, node)),
+            false => packages::begin_use(view, &begin(&program, job, node)),
+        };
         if begun.is_err() || self.roll(12) == 0 {
             self.given_up.insert((job.clone(), epoch));
             return self.send("release", node, jobs::release(view, job, epoch, "not here"), Effect::None);
