@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use meta_client::Stored;
 use meta_types::Txn;
 use records::nodes::{Register, register};
 use records::record::{JobState, NodeRef, PackageRef, Policy, Role, Unit, UnitState};
@@ -64,6 +65,8 @@ pub struct Sim {
     pub was_ready: BTreeSet<String>,
     /// Packages that are READY and were not removed: operation and digest.
     promised: BTreeMap<UnitId, (String, Option<String>)>,
+    /// Revision and disks that the truth of the copies was last checked at.
+    pub checked: (i64, BTreeMap<(String, UnitId), Place>),
     pub units: &'static [&'static str],
     pub literal: Literal,
     pub mains: BTreeMap<JobId, Main>,
@@ -105,6 +108,7 @@ impl Sim {
             creates: BTreeMap::new(),
             was_ready: BTreeSet::new(),
             promised: BTreeMap::new(),
+            checked: Default::default(),
             units: &["a:1", "b:1"],
             literal: Literal::default(),
             mains: BTreeMap::new(),
@@ -187,7 +191,11 @@ impl Sim {
         for proc in self.procs.values().flatten() {
             assert!(self.world.kv.keep_alive(proc.lease), "{proc:?} lost its lease");
         }
+        let before = self.world.kv.revision();
         self.world.kv.advance(TTL / 2);
+        if self.world.kv.revision() == before {
+            return;
+        }
         let wrong = records::invariants(&self.world.view());
         assert!(wrong.is_empty(), "{wrong:#?}\n{:#?}", self.log);
     }
@@ -283,10 +291,14 @@ impl Sim {
         }
     }
 
-    /// Copies that a package's policy asks for, of its targets that are registered.
-    fn needed(&self, found: &Unit) -> usize {
+    /// Copies that a package's policy asks for, of its targets that lived all the time since it was reserved: one that
+    /// was away meanwhile is dropped.
+    fn needed(&self, found: &Stored<Unit>) -> usize {
         let view = self.world.view();
-        let live = found.targets.iter().filter(|node| nodes::current(&view, node).unwrap().is_some()).count();
+        let lived = |node: &&String| {
+            nodes::current(&view, node).unwrap().is_some_and(|now| now.incarnation < found.create_revision)
+        };
+        let live = found.targets.iter().filter(lived).count();
         match found.policy {
             Policy::All => live.max(1),
             Policy::Majority => live / 2 + 1,

@@ -1,13 +1,13 @@
 //! What dispatchers and nodes do about runs and jobs, one random step at a time.
 
 use records::jobs::{self, Cancel, Ending};
-use records::keys::{JobKey, JobOwnerKey, RunKey};
+use records::keys::{CopyKey, JobKey, JobOwnerKey, RunKey};
 use records::packages::{self, CopyReport};
-use records::record::{JobState, RestartStrategy};
+use records::record::{CopyState, JobState, RestartStrategy};
 use records::runs::{self, Advance, Delete};
 use records::{JobId, View};
 
-use crate::sim::{DISPATCHERS, Effect, SERVERS, Sim};
+use crate::sim::{DISPATCHERS, Effect, Main, SERVERS, Sim};
 use crate::world::{Proc, admit_wish, begin, job, spec, stated, trigger};
 
 impl Sim {
@@ -139,6 +139,11 @@ impl Sim {
                 let plan = jobs::ended(view, job, epoch, &ending(JobState::Failed, false));
                 return self.send("ended", node, plan, Effect::None);
             }
+            let row = view.get(&CopyKey::new(&program.unit, &node.me.node)).unwrap();
+            if row.is_some_and(|row| row.state == CopyState::Failed) && self.roll(2) == 0 {
+                self.given_up.insert((job.clone(), epoch));
+                return self.send("release", node, jobs::release(view, job, epoch, "not here"), Effect::None);
+            }
             return self.ensure(node, &program.unit, &program.op, Some(job.clone()));
         }
         let begun = match self.literal.remove {
@@ -184,7 +189,14 @@ impl Sim {
     pub fn reap(&mut self) {
         let view = self.world.view();
         let owner_of = |job: &JobId| view.get(&JobOwnerKey::new(job)).unwrap().map(|o| o.create_revision);
-        self.mains.retain(|job, main| main.over.is_none() || owner_of(job) == Some(main.epoch));
+        let known = |(job, main): &(&JobId, &Main)| main.over.is_some() && owner_of(job) != Some(main.epoch);
+        let ended: Vec<_> =
+            self.mains.iter().filter(known).map(|(job, main)| (job.clone(), main.epoch)).collect();
+        // However old the view is that an owner looks at: it knows itself what it has ended.
+        for (job, epoch) in ended {
+            self.mains.remove(&job);
+            self.given_up.insert((job, epoch));
+        }
     }
 }
 
