@@ -2,6 +2,8 @@
 //! {coordinator, target, the store's leader}: afterwards the package is READY everywhere or undone everywhere, nothing
 //! of it is left in the store or on a disk, and the client's next try goes through.
 //!
+//! A failing point is named; `CRASH_POINT=TEXT` runs those alone that are printed with this text.
+//!
 //! What lies between two steps on one node is its disk's; `icp_store` has crash tests after each of those.
 
 #[path = "../common/mod.rs"]
@@ -51,7 +53,7 @@ fn points() -> Vec<Point> {
         both(Create, First, Reserve, First, undone),
         both(Create, First, Announce, First, undone),
         both(Create, First, Ready, First, ready),
-        both(Create, First, Reserve, Leader, [Undone, Everywhere]),
+        both(Create, First, Reserve, Leader, ready),
         both(Create, First, Announce, Leader, ready),
         both(Create, First, Present, Leader, ready),
         both(Create, First, Ready, Leader, ready),
@@ -171,7 +173,9 @@ const AT_ONCE: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_crash_ends_ready_everywhere_or_undone_everywhere() {
-    let points = points();
+    let only = std::env::var("CRASH_POINT").unwrap_or_default();
+    let points: Vec<Point> =
+        points().into_iter().filter(|point| format!("{point:?}").contains(&only)).collect();
     println!("{} points", points.len());
     let ended = iter(points.clone()).map(crash).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
     let wrong: Vec<String> = ended.into_iter().filter_map(Result::err).collect();

@@ -23,7 +23,7 @@ use crate::common::{Cluster, TestNode, spec, unit};
 use crate::trap::TrapKv;
 
 /// Every wait ends.
-pub const BOUND: Duration = crate::common::BOUND;
+pub const BOUND: Duration = Duration::from_secs(120);
 const FILES: [(&str, &str); 2] = [("app.jar", "not read"), ("lib/dep.jar", "dep")];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
