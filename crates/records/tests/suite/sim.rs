@@ -222,6 +222,11 @@ impl Sim {
         }
     }
 
+    /// Whether the process waits for the outcome of something it sent.
+    pub fn waits_for(&self, what: &str, from: &Proc) -> bool {
+        self.flights.iter().any(|flight| flight.what == what && flight.from.me == from.me)
+    }
+
     /// One of the late ones arrives.
     pub fn arrive(&mut self) {
         if !self.flights.is_empty() {

@@ -109,6 +109,11 @@ impl Sim {
     }
 
     fn work_on(&mut self, view: &View, node: &Proc, job: JobId, epoch: i64) {
+        // A node knows the outcome of a use before it goes on with the job: one that begins after the job was given
+        // back would stay as long as the node lives.
+        if self.waits_for("begin_use", node) {
+            return;
+        }
         if self.mains.get(&job).is_some_and(|main| main.node == node.me && main.epoch == epoch) {
             self.watch_main(view, node, &job, epoch);
         } else {
