@@ -104,5 +104,10 @@ impl Host {
 
 /// Runs something that blocks, off the async threads.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // Never begun: the runtime is going down, and whoever waits here with it.
+        Err(_) => std::future::pending().await,
+    }
 }

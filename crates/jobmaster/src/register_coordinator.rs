@@ -23,9 +23,11 @@ use records::packages::{
 };
 use records::record::{Policy, UnitOrigin};
 use records::{Class, Refusal, UnitId, View};
+use tokio::time::{Instant, sleep};
 
 use crate::deploy_coordinator::{CreateError, reason_of};
 use crate::host::{Host, now_ms};
+use crate::limits::STORE_RETRY;
 use crate::metrics::End;
 use crate::operation::Operation;
 use crate::package_copy::to_record;
@@ -274,8 +276,16 @@ impl Coordinator {
     }
 
     async fn fresh(&self) -> Result<View, RegisterError> {
-        let view = View::load(&*self.operation.host.kv, self.operation.scope()).await;
-        view.map_err(|e| CreateError::Unknown(e.to_string()).into())
+        // A leader that dies now is no reason to give the register up.
+        loop {
+            match View::load(&*self.operation.host.kv, self.operation.scope()).await {
+                Ok(view) => return Ok(view),
+                Err(error) if Instant::now() >= self.operation.deadline => {
+                    return Err(CreateError::Unknown(error.to_string()).into());
+                }
+                Err(_) => sleep(STORE_RETRY).await,
+            }
+        }
     }
 
     async fn registered(&self) -> Result<Registered, RegisterError> {

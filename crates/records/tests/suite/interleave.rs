@@ -6,7 +6,7 @@ use crate::sim::Sim;
 
 const STEPS: usize = 150;
 
-fn number(name: &str) -> Option<u64> {
+pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 

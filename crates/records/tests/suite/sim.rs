@@ -2,17 +2,20 @@
 //! twice or never, answers that get lost, processes that die with transactions still on their way.
 //!
 //! Beside the records it keeps what the records are about: which node has which files, and which main() runs where.
-//! A violated promise is a start on files that are not there, files deleted under a running main(), or two of one
-//! job at a time.
+//! A violated promise is a start on files that are not there, files deleted under a running main(), two of one job at
+//! a time, a package that is READY without its copies, or one that was READY and goes though nobody removed it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use meta_client::Stored;
 use meta_types::Txn;
 use records::nodes::{Register, register};
-use records::record::{JobState, NodeRef, PackageRef, Role};
-use records::{JobId, Plan, Refusal, TriggerId, UnitId, View};
+use records::record::{JobState, NodeRef, PackageRef, Policy, Role, Unit, UnitState};
+use records::{JobId, Plan, Refusal, TriggerId, UnitId, View, keys, nodes};
 
+use crate::sim_disk::Place;
+use crate::sim_literal::Literal;
 use crate::world::{Proc, World, node};
 
 pub const SERVERS: [&str; 3] = ["n1", "n2", "n3"];
@@ -23,13 +26,13 @@ const TTL: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone)]
 pub enum Effect {
     None,
-    /// The node moves the copy's files away.
-    Delete(UnitId, String),
+    /// The coordinator carries the create of this operation with these files.
+    Carry(String, String),
     /// The node starts main().
     Start(JobId, i64),
 }
 
-struct Flight {
+pub struct Flight {
     txn: Txn,
     effect: Effect,
     from: Proc,
@@ -46,16 +49,32 @@ pub struct Main {
     pub over: Option<JobState>,
 }
 
+/// Packages of the whole domain: few, so that operations meet; two names differ in case.
+const UNITS: [&str; 4] = ["a:1", "a:2", "A:3", "b:1"];
+/// What may end a package that was READY.
+const REMOVALS: [&str; 3] = ["remove", "force_remove", "sweep_private"];
+
 pub struct Sim {
     pub world: World,
     pub procs: BTreeMap<&'static str, Option<Proc>>,
-    pub disk: BTreeSet<(String, UnitId, String)>,
+    /// What lies in a package's place on a node.
+    pub disk: BTreeMap<(String, UnitId), Place>,
+    /// Files of creates that a live coordinator carries, by operation.
+    pub creates: BTreeMap<String, (NodeRef, String)>,
+    /// Operations that were READY at some time.
+    pub was_ready: BTreeSet<String>,
+    /// Packages that are READY and were not removed: operation and digest.
+    promised: BTreeMap<UnitId, (String, Option<String>)>,
+    /// Revision and disks that the truth of the copies was last checked at.
+    pub checked: (i64, BTreeMap<(String, UnitId), Place>),
+    pub units: &'static [&'static str],
+    pub literal: Literal,
     pub mains: BTreeMap<JobId, Main>,
     /// Epochs whose owner decided to end or release: it starts nothing under them any more.
     pub given_up: BTreeSet<(JobId, i64)>,
     pub jobs_of: BTreeMap<TriggerId, BTreeSet<JobId>>,
     views: Vec<View>,
-    flights: Vec<Flight>,
+    pub flights: Vec<Flight>,
     random: u64,
     pub next: u128,
     pub calm: bool,
@@ -64,11 +83,34 @@ pub struct Sim {
 }
 
 impl Sim {
+    /// The whole domain, with two packages to begin with.
     pub fn new(seed: u64) -> Self {
+        let mut sim = Self { units: &UNITS, ..Self::bare(seed) };
+        sim.begin_with("base:1", "base");
+        sim.begin_with("b:1", "first");
+        sim
+    }
+
+    /// A package that is READY on the first node.
+    pub fn begin_with(&mut self, id: &str, files: &str) {
+        let node = self.procs["n1"].clone().expect("just booted");
+        let package = self.world.package(id, &node, files);
+        self.publish("n1", &package.unit, &package.op, files);
+        self.note_units("begin");
+    }
+
+    /// Live processes, and nothing else.
+    pub fn bare(seed: u64) -> Self {
         let mut sim = Self {
             world: World::default(),
             procs: SERVERS.iter().chain(&DISPATCHERS).map(|name| (*name, None)).collect(),
-            disk: BTreeSet::new(),
+            disk: BTreeMap::new(),
+            creates: BTreeMap::new(),
+            was_ready: BTreeSet::new(),
+            promised: BTreeMap::new(),
+            checked: Default::default(),
+            units: &["a:1", "b:1"],
+            literal: Literal::default(),
             mains: BTreeMap::new(),
             given_up: BTreeSet::new(),
             jobs_of: BTreeMap::new(),
@@ -82,11 +124,6 @@ impl Sim {
         };
         for name in SERVERS.iter().chain(&DISPATCHERS) {
             sim.boot(name);
-        }
-        for (id, name) in [("base:1", "base"), ("b:1", "first")] {
-            let node = sim.procs["n1"].clone().expect("just booted");
-            let package = sim.world.package(id, &node, name);
-            sim.disk.insert((node.me.node, package.unit, package.op));
         }
         sim
     }
@@ -144,6 +181,8 @@ impl Sim {
         if let Some(proc) = self.procs.insert(name, None).flatten() {
             self.log.push(format!("crash {:?}", proc.me));
             self.mains.retain(|_, main| main.node != proc.me);
+            // What was received lies in staging, which the next boot empties.
+            self.creates.retain(|_, (by, _)| *by != proc.me);
         }
     }
 
@@ -152,7 +191,11 @@ impl Sim {
         for proc in self.procs.values().flatten() {
             assert!(self.world.kv.keep_alive(proc.lease), "{proc:?} lost its lease");
         }
+        let before = self.world.kv.revision();
         self.world.kv.advance(TTL / 2);
+        if self.world.kv.revision() == before {
+            return;
+        }
         let wrong = records::invariants(&self.world.view());
         assert!(wrong.is_empty(), "{wrong:#?}\n{:#?}", self.log);
     }
@@ -179,6 +222,11 @@ impl Sim {
         }
     }
 
+    /// Whether the process waits for the outcome of something it sent.
+    pub fn waits_for(&self, what: &str, from: &Proc) -> bool {
+        self.flights.iter().any(|flight| flight.what == what && flight.from.me == from.me)
+    }
+
     /// One of the late ones arrives.
     pub fn arrive(&mut self) {
         if !self.flights.is_empty() {
@@ -199,6 +247,7 @@ impl Sim {
         *self.carried.entry(flight.what).or_default() += 1;
         self.log.push(format!("{} {} by {:?}", self.world.view().revision(), flight.what, flight.from.me));
         self.note_jobs();
+        self.note_units(flight.what);
         let lives = self.procs.values().flatten().any(|proc| proc.me == flight.from.me);
         if answered && lives {
             self.happen(&flight.from, flight.effect);
@@ -208,7 +257,7 @@ impl Sim {
 
     /// P3: no trigger ever makes a second job (tokens do not end here).
     fn note_jobs(&mut self) {
-        let jobs = self.world.view().all::<records::keys::JobKey>().unwrap();
+        let jobs = self.world.view().all::<keys::JobKey>().unwrap();
         for (key, job) in jobs {
             self.jobs_of.entry(job.trigger.clone()).or_default().insert(key.job);
         }
@@ -216,29 +265,58 @@ impl Sim {
         assert!(twice.is_none(), "{twice:?} {:#?}", self.log);
     }
 
-    fn happen(&mut self, from: &Proc, effect: Effect) {
-        match effect {
-            Effect::None => {}
-            Effect::Delete(unit, op) => self.delete_files(from, unit, op),
-            Effect::Start(job, epoch) => self.start_main(from, job, epoch),
+    /// P4: a package becomes READY only on as many true copies as its policy asks for, and what was READY stays, with
+    /// its content, until somebody removes it.
+    fn note_units(&mut self, what: &str) {
+        let units = self.world.view().all::<keys::UnitKey>().unwrap();
+        let is_ready = |unit: &UnitId, op: &str| {
+            units
+                .iter()
+                .any(|(key, found)| key.unit == *unit && found.op == op && found.state == UnitState::Ready)
+        };
+        let gone = self.promised.iter().find(|(unit, (op, _))| !is_ready(unit, op));
+        assert!(gone.is_none() || REMOVALS.contains(&what), "{what} ended {gone:?} {:#?}", self.log);
+        self.promised.retain(|unit, (op, _)| is_ready(unit, op));
+        for (keys::UnitKey { unit }, found) in
+            units.iter().filter(|(_, found)| found.state == UnitState::Ready)
+        {
+            let Some((_, digest)) = self.promised.get(unit) else {
+                let (there, needed) = (self.true_copies(unit, found), self.needed(found));
+                let log = &self.log;
+                assert!(
+                    there >= needed,
+                    "{unit} is READY on {there} of {needed} by {what} {:#?} {log:#?}",
+                    self.disk
+                );
+                self.promised.insert(unit.clone(), (found.op.clone(), found.manifest.clone()));
+                self.was_ready.insert(found.op.clone());
+                continue;
+            };
+            assert!(*digest == found.manifest, "{what}: {unit} has other content {:#?}", self.log);
         }
     }
 
-    /// P4: files are not deleted under a running main(), unless by force.
-    fn delete_files(&mut self, from: &Proc, unit: UnitId, op: String) {
-        let forced = self
-            .world
-            .view()
-            .get(&records::keys::UnitKey::new(&unit))
-            .unwrap()
-            .is_none_or(|found| found.op != op || found.state == records::record::UnitState::Purging);
-        let used = self.mains.iter().find(|(_, main)| {
-            main.node == from.me
-                && main.over.is_none()
-                && main.packages.iter().any(|package| package.unit == unit && package.op == op)
-        });
-        assert!(forced || used.is_none(), "{unit} {op} deleted under {used:?} {:#?}", self.log);
-        self.disk.remove(&(from.me.node.clone(), unit, op));
+    /// Copies that a package's policy asks for, of its targets that lived all the time since it was reserved: one that
+    /// was away meanwhile is dropped.
+    fn needed(&self, found: &Stored<Unit>) -> usize {
+        let view = self.world.view();
+        let lived = |node: &&String| {
+            nodes::current(&view, node).unwrap().is_some_and(|now| now.incarnation < found.create_revision)
+        };
+        let live = found.targets.iter().filter(lived).count();
+        match found.policy {
+            Policy::All => live.max(1),
+            Policy::Majority => live / 2 + 1,
+            Policy::Copies(copies) => live.min(copies as usize).max(1),
+        }
+    }
+
+    fn happen(&mut self, from: &Proc, effect: Effect) {
+        match effect {
+            Effect::None => {}
+            Effect::Carry(op, files) => drop(self.creates.insert(op, (from.me.clone(), files))),
+            Effect::Start(job, epoch) => self.start_main(from, job, epoch),
+        }
     }
 
     /// P5: one main() of a job at a time. P4: only on files that are there.
@@ -247,18 +325,12 @@ impl Sim {
         if runs || self.given_up.contains(&(job.clone(), epoch)) {
             return;
         }
-        let found = self.world.view().get(&records::keys::JobKey::new(&job)).unwrap().unwrap();
+        let found = self.world.view().get(&keys::JobKey::new(&job)).unwrap().unwrap();
         assert!(!self.mains.contains_key(&job), "{job} runs twice {:#?}", self.log);
         let packages: Vec<PackageRef> = found.packages().cloned().collect();
-        for package in &packages {
-            let there = (from.me.node.clone(), package.unit.clone(), package.op.clone());
-            let forced = self
-                .world
-                .view()
-                .get(&records::keys::UnitKey::new(&package.unit))
-                .unwrap()
-                .is_none_or(|u| u.op != package.op || u.state == records::record::UnitState::Purging);
-            assert!(forced || self.disk.contains(&there), "{there:?} is not there {:#?}", self.log);
+        for PackageRef { unit, op } in &packages {
+            let there = self.place(&from.me.node, unit).is_some_and(|place| place.op.as_ref() == Some(op));
+            assert!(there || self.is_forced(unit, op), "{unit} {op} is not on {from:?} {:#?}", self.log);
         }
         self.mains.insert(job, Main { node: from.me.clone(), packages, epoch, over: None });
     }

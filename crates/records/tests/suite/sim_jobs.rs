@@ -1,13 +1,13 @@
 //! What dispatchers and nodes do about runs and jobs, one random step at a time.
 
 use records::jobs::{self, Cancel, Ending};
-use records::keys::{JobKey, JobOwnerKey, RunKey};
+use records::keys::{CopyKey, JobKey, JobOwnerKey, RunKey};
 use records::packages::{self, CopyReport};
-use records::record::{JobState, RestartStrategy};
+use records::record::{CopyState, JobState, RestartStrategy};
 use records::runs::{self, Advance, Delete};
 use records::{JobId, View};
 
-use crate::sim::{DISPATCHERS, Effect, SERVERS, Sim};
+use crate::sim::{DISPATCHERS, Effect, Main, SERVERS, Sim};
 use crate::world::{Proc, admit_wish, begin, job, spec, stated, trigger};
 
 impl Sim {
@@ -98,13 +98,22 @@ impl Sim {
     /// A node takes one of its jobs a step on.
     pub fn work(&mut self) {
         let Some(node) = self.alive(&SERVERS) else { return };
+        self.work_of(&node);
+    }
+
+    pub fn work_of(&mut self, node: &Proc) {
         let view = self.view();
-        for (job, epoch) in owned(&view, &node) {
-            self.work_on(&view, &node, job, epoch);
+        for (job, epoch) in owned(&view, node) {
+            self.work_on(&view, node, job, epoch);
         }
     }
 
     fn work_on(&mut self, view: &View, node: &Proc, job: JobId, epoch: i64) {
+        // A node knows the outcome of a use before it goes on with the job: one that begins after the job was given
+        // back would stay as long as the node lives.
+        if self.waits_for("begin_use", node) {
+            return;
+        }
         if self.mains.get(&job).is_some_and(|main| main.node == node.me && main.epoch == epoch) {
             self.watch_main(view, node, &job, epoch);
         } else {
@@ -123,8 +132,7 @@ impl Sim {
             return self.send("ended", node, plan, Effect::None);
         }
         let program = found.job.spec.program.clone();
-        let there = (node.me.node.clone(), program.unit.clone(), program.op.clone());
-        if !self.disk.contains(&there) {
+        if !self.holds(&node.me.node, &program.unit, &program.op) {
             let report = CopyReport {
                 unit: program.unit.clone(),
                 op: program.op.clone(),
@@ -136,10 +144,17 @@ impl Sim {
                 let plan = jobs::ended(view, job, epoch, &ending(JobState::Failed, false));
                 return self.send("ended", node, plan, Effect::None);
             }
-            self.disk.insert(there);
-            return self.send("present", node, packages::present(view, &report, 3), Effect::None);
+            let row = view.get(&CopyKey::new(&program.unit, &node.me.node)).unwrap();
+            if row.is_some_and(|row| row.state == CopyState::Failed) && self.roll(2) == 0 {
+                self.given_up.insert((job.clone(), epoch));
+                return self.send("release", node, jobs::release(view, job, epoch, "not here"), Effect::None);
+            }
+            return self.ensure(node, &program.unit, &program.op, Some(job.clone()));
         }
-        let begun = packages::begin_use(view, &begin(&program, job, node));
+        let begun = match self.literal.remove {
+            true => crate::sim_literal::begin_use(view, &begin(&program, job, node)),
+            false => packages::begin_use(view, &begin(&program, job, node)),
+        };
         if begun.is_err() || self.roll(12) == 0 {
             self.given_up.insert((job.clone(), epoch));
             return self.send("release", node, jobs::release(view, job, epoch, "not here"), Effect::None);
@@ -179,7 +194,14 @@ impl Sim {
     pub fn reap(&mut self) {
         let view = self.world.view();
         let owner_of = |job: &JobId| view.get(&JobOwnerKey::new(job)).unwrap().map(|o| o.create_revision);
-        self.mains.retain(|job, main| main.over.is_none() || owner_of(job) == Some(main.epoch));
+        let known = |(job, main): &(&JobId, &Main)| main.over.is_some() && owner_of(job) != Some(main.epoch);
+        let ended: Vec<_> =
+            self.mains.iter().filter(known).map(|(job, main)| (job.clone(), main.epoch)).collect();
+        // However old the view is that an owner looks at: it knows itself what it has ended.
+        for (job, epoch) in ended {
+            self.mains.remove(&job);
+            self.given_up.insert((job, epoch));
+        }
     }
 }
 

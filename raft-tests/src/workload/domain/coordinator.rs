@@ -13,9 +13,9 @@ use super::truth::Truth;
 use crate::workload::env::Chance;
 
 /// How long a create may take before its coordinator gives it up.
-const PATIENCE: Duration = Duration::from_secs(7);
+pub const PATIENCE: Duration = Duration::from_secs(7);
 /// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(120);
+pub const LOOK: Duration = Duration::from_millis(120);
 /// Longest pause between look and write.
 const PAUSED: Duration = Duration::from_millis(900);
 
@@ -47,6 +47,8 @@ pub enum ContentKnown {
     Listed,
     /// After the reservation.
     Received,
+    /// Its files lie on the nodes: a register.
+    Laid,
 }
 
 /// A manifest of one file and its digest.
@@ -57,6 +59,9 @@ pub fn manifest(content: &str) -> (String, Manifest) {
 
 /// Carries one create, from the reservation on.
 pub async fn create(session: &Session, truth: &Truth, mut chance: Chance, create: Create) {
+    if create.content_known == ContentKnown::Laid {
+        return super::register::register(session, truth, chance, create).await;
+    }
     let (digest, content) = manifest(&create.content);
     let wish = Reserve {
         unit: create.unit.clone(),

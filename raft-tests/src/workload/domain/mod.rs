@@ -8,6 +8,7 @@ mod dispatcher;
 mod job;
 mod node;
 mod process;
+mod register;
 mod settled;
 mod truth;
 mod users;

@@ -13,13 +13,14 @@ use parking_lot::Mutex;
 use records::jobs;
 use records::keys::{CopyKey, JobOwnerKey, PinKey, UnitKey, below};
 use records::packages::{self, CopyReport};
-use records::record::{CopyState, PackageRef, Unit, UnitState};
+use records::record::{CopyState, PackageRef, Unit, UnitOrigin, UnitState};
 use records::{JobId, Scope, UnitId, View};
 use tokio::sync::mpsc;
 
 use super::coordinator::{self, Create};
 use super::job;
 use super::process::Session;
+use super::register;
 use super::truth::Truth;
 use crate::workload::env::{Chance, Env};
 
@@ -173,6 +174,9 @@ impl Node {
             let view = self.session.see(Scope::packages()).await;
             for (key, unit) in view.all::<UnitKey>().unwrap_or_default() {
                 match unit.state {
+                    UnitState::Creating if unit.origin == UnitOrigin::Register => {
+                        register::take_part(&self.session, &self.truth, &view, &key.unit, &unit).await;
+                    }
                     UnitState::Creating | UnitState::Ready => {
                         self.hold(&view, &mut chance, &key.unit, &unit).await;
                         self.take_over(&view, &mut chance, &key.unit, &unit).await;

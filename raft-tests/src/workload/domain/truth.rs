@@ -23,6 +23,7 @@ pub struct Truth(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     disks: BTreeMap<OnDisk, String>,
+    laid: BTreeMap<(String, UnitId), String>,
     dispatchers: BTreeMap<String, DispatcherDoor>,
     coordinators: BTreeMap<String, mpsc::UnboundedSender<Create>>,
     paused: BTreeSet<UnitId>,
@@ -57,6 +58,25 @@ impl Truth {
     /// A node publishes files.
     pub fn publish(&self, node: &str, package: &PackageRef, digest: &str) {
         self.0.lock().disks.insert((node.to_owned(), package.clone()), digest.to_owned());
+    }
+
+    /// The digest of what a user has laid where the package belongs.
+    pub fn laid(&self, node: &str, unit: &UnitId) -> Option<String> {
+        self.0.lock().laid.get(&(node.to_owned(), unit.clone())).cloned()
+    }
+
+    /// A user lays files on every node that lives; on one of them others or none, if `unequal`.
+    pub fn lay(&self, unit: &UnitId, digest: &str, unequal: Option<Option<&str>>) {
+        let mut state = self.0.lock();
+        let nodes: Vec<String> = state.coordinators.keys().cloned().collect();
+        for (at, node) in nodes.into_iter().enumerate() {
+            let content = if at == 0 { unequal.unwrap_or(Some(digest)) } else { Some(digest) };
+            let place = (node, unit.clone());
+            match content {
+                Some(content) => state.laid.insert(place, content.to_owned()),
+                None => state.laid.remove(&place),
+            };
+        }
     }
 
     /// A node deletes files.

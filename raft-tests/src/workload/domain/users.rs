@@ -208,11 +208,17 @@ fn create(client: &mut Client, truth: &Truth, unit: UnitId) {
     let chance = &mut client.chance;
     let op = format!("{:032x}", chance.bits());
     let targets = [Targets::Live, Targets::Some(2), Targets::Some(1)][chance.below(3)].clone();
+    let known = [ContentKnown::Reserved, ContentKnown::Listed, ContentKnown::Received, ContentKnown::Laid];
+    let content_known = known[chance.below(known.len())];
+    let content = format!("c{}", chance.below(2));
+    if content_known == ContentKnown::Laid {
+        let unequal = [None, None, Some(Some("digest-other")), Some(None)][chance.below(4)];
+        truth.lay(&unit, &format!("digest-{content}"), unequal);
+    }
     let create = Create {
         unit,
-        content: format!("c{}", chance.below(2)),
-        content_known: [ContentKnown::Reserved, ContentKnown::Listed, ContentKnown::Received]
-            [chance.below(3)],
+        content,
+        content_known,
         targets,
         policy: [Policy::All, Policy::Majority, Policy::Copies(1)][chance.below(3)],
         request: chance.one_in(2).then(|| format!("r{op}")),
