@@ -12,6 +12,7 @@ pub mod deploy;
 pub mod dispatcher;
 pub mod front;
 pub mod icp_check_handler;
+pub mod icp_download;
 pub mod icp_handlers;
 pub mod icp_node_handlers;
 pub mod icp_register_handler;

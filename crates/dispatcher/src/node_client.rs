@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use flink_rest::RestError;
 use futures_util::TryStreamExt;
-use http::{HeaderName, StatusCode, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
 use records::UnitId;
 use serde_json::Value;
 use thiserror::Error;
@@ -187,7 +187,17 @@ impl NodeClient {
         address: &str,
         path_and_query: &str,
     ) -> Result<axum::response::Response, NodeError> {
-        let sent = self.http.get(format!("http://{address}{path_and_query}")).send();
+        self.pass_get_with(address, path_and_query, HeaderMap::new()).await
+    }
+
+    /// The same with headers of the caller.
+    pub async fn pass_get_with(
+        &self,
+        address: &str,
+        path_and_query: &str,
+        headers: HeaderMap,
+    ) -> Result<axum::response::Response, NodeError> {
+        let sent = self.http.get(format!("http://{address}{path_and_query}")).headers(headers).send();
         let response = match tokio::time::timeout(NODE_ANSWER, sent).await {
             Ok(sent) => sent.map_err(|error| classify(address, &error))?,
             Err(_) => {
@@ -207,9 +217,10 @@ impl NodeClient {
     }
 }
 
-const PASSED_HEADERS: [HeaderName; 4] = [
+const PASSED_HEADERS: [HeaderName; 5] = [
     header::CONTENT_TYPE,
     header::CONTENT_LENGTH,
+    header::CONTENT_RANGE,
     HeaderName::from_static(jobmaster::node_api::LOG_SIZE),
     HeaderName::from_static(jobmaster::node_api::LOG_OFFSET),
 ];

@@ -17,8 +17,8 @@ use utoipa_axum::routes;
 
 use crate::front::Front;
 use crate::{
-    cluster_handlers, delete_jar_run_async_handler, icp_check_handler, icp_handlers, icp_node_handlers,
-    icp_register_handler, icp_upload, jar_handlers, jar_run_handler, job_handlers,
+    cluster_handlers, delete_jar_run_async_handler, icp_check_handler, icp_download, icp_handlers,
+    icp_node_handlers, icp_register_handler, icp_upload, jar_handlers, jar_run_handler, job_handlers,
     list_jar_run_async_handler, log_handlers, openapi, reconciler_handlers, request,
     status_jar_run_async_handler, submit_jar_run_async_handler,
 };
@@ -70,7 +70,7 @@ fn own_routes() -> OpenApiRouter<Front> {
         .routes(routes!(icp_handlers::versions))
         .routes(routes!(icp_handlers::create, icp_handlers::status, icp_handlers::remove))
         .routes(routes!(icp_upload::missing))
-        .routes(routes!(icp_upload::put_file))
+        .routes(routes!(icp_upload::put_file, icp_download::file))
         .routes(routes!(icp_register_handler::register))
         .routes(routes!(icp_check_handler::check))
         .routes(routes!(icp_node_handlers::pull))

@@ -133,3 +133,41 @@ async fn a_removal_says_what_it_would_do_what_it_does_and_who_is_in_the_way() {
     assert!(!site.file("n1", "a.jar").exists() && !site.file("n2", "a.jar").exists());
     end(site, nodes).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_package_goes_into_a_file_and_comes_back() {
+    let (site, nodes) = with_lib().await;
+    let digest = site.json("icp status lib:1.0").await["digest"].clone();
+    let archive = site.dir.path().join("lib.tar").display().to_string();
+    let said = site.ok(&format!("icp export lib:1.0 {archive}")).await;
+    assert_eq!(said, format!("lib:1.0: 2 files, 6 bytes, in {archive}\n"));
+    site.fails(&format!("icp export lib:1.0 {archive}"), 2, "is there already").await;
+    site.fails(&format!("icp export lib:9.0 {archive}-9"), 5, "there is no package lib:9.0").await;
+    let second = site.json(&format!("icp export lib:1.0 {archive}-2")).await;
+    assert_eq!((&second["digest"], &second["files"]), (&digest, &json!(2)));
+    assert_eq!(std::fs::read(&archive).unwrap(), std::fs::read(format!("{archive}-2")).unwrap());
+
+    let removed = site.ctl("icp remove lib:1.0 --wait --timeout 30s").await;
+    assert_eq!(removed.code, 0, "{removed:?}");
+    assert_eq!(site.ok(&format!("icp import {archive}")).await, "lib:1.0 READY\n");
+    assert_eq!(site.json("icp status lib:1.0").await["digest"], digest);
+    assert_eq!(std::fs::read(site.file("n2", "lib/b.jar")).unwrap(), b"two");
+    assert_eq!(site.ok(&format!("icp import {archive} --as other:2.0")).await, "other:2.0 READY\n");
+
+    // A damaged archive makes nothing.
+    let mut bytes = std::fs::read(&archive).unwrap();
+    let at = bytes.windows(3).rposition(|three| three == b"two").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&archive, bytes).unwrap();
+    site.fails(&format!("icp import {archive} --as bad:1"), 2, "lib/b.jar is damaged").await;
+    site.fails("icp status bad:1", 5, "there is no package bad:1").await;
+
+    // A node's damaged file does not become an archive.
+    for node in ["n1", "n2"] {
+        flip(&site.file(node, "lib/b.jar"));
+    }
+    site.fails(&format!("icp export lib:1.0 {archive}-3"), 1, "lib/b.jar came damaged").await;
+    assert!(!std::path::Path::new(&format!("{archive}-3")).exists());
+    assert!(!std::path::Path::new(&format!("{archive}-3.partial")).exists());
+    end(site, nodes).await;
+}

@@ -5,7 +5,7 @@ use meta_client::{Stored, TypedKey};
 use meta_types::controls::{Control, active};
 
 use super::{hold_manifest, unit_of_op};
-use crate::keys::{CopyKey, ReqKey, UnitKey, below};
+use crate::keys::{CopyKey, NodeKey, ReqKey, UnitKey, below};
 use crate::names::UnitId;
 use crate::nodes;
 use crate::plan::{Plan, Steps, put_kept};
@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 use crate::view::View;
 
 /// Copies guarded by T3, so that its txn stays within the limit of compares.
-const MAX_GUARDED_COPIES: usize = 64;
+const MAX_GUARDED_COPIES: usize = 60;
 
 /// Writes down the content, once the coordinator received and hashed it, or says that what was listed at the
 /// reservation is here: from now on targets fetch.
@@ -104,7 +104,9 @@ pub fn ready(view: &View, unit: &UnitId, op: &str, epoch: u64) -> Result<Plan<()
     if !active(Control::ReadyWithoutGuard) {
         steps = steps.unchanged(&key, &found);
         for (key, copy) in tally.present.iter().take(MAX_GUARDED_COPIES) {
-            steps = steps.unchanged(key, copy);
+            // A node that died since the view was read counts for nothing.
+            let node = NodeKey { node: key.node.clone() };
+            steps = steps.unchanged(key, copy).stands(&node, copy.incarnation);
         }
     }
     let steps = settle_request(view, steps, &found, ReqOutcome::Ok)?;

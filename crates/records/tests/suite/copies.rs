@@ -102,3 +102,18 @@ fn different_packages_go_to_different_nodes() {
     }
     assert_eq!(chosen.into_iter().collect::<Vec<_>>(), ["c", "d", "e"]);
 }
+
+/// READY is decided from a view. A node whose registration ended since holds nothing that anybody could count on.
+#[test]
+fn a_holder_that_died_before_the_decision_is_written_does_not_count() {
+    let world = World::default();
+    let (a, b) = (world.server("a"), world.server("b"));
+    let wish = Reserve { targets: Targets::Live, policy: Policy::Majority, ..reserve("p:1", "x", &a) };
+    world.must(|view| packages::reserve(view, &wish));
+    hold(&world, &wish, &a);
+    hold(&world, &wish, &b);
+    let decided = packages::ready(&world.view(), &wish.unit, &wish.op, 1).unwrap();
+    world.kill(&b);
+    assert!(world.commit(decided).is_none(), "it was decided with a holder that is gone");
+    world.must(|view| packages::ready(view, &wish.unit, &wish.op, 1));
+}

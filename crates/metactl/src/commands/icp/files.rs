@@ -9,7 +9,7 @@ use std::{
 };
 
 use reqwest::multipart::Part;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_util::io::ReaderStream;
 
 use crate::exit::Failure;
@@ -18,7 +18,7 @@ use crate::exit::Failure;
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A file as dispatchers and nodes know it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ListedFile {
     /// Its path in the package.
     pub path: String,

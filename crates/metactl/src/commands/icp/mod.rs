@@ -1,8 +1,12 @@
 //! `metactl icp`: code packages.
 
+mod archive;
 mod check;
 mod create;
+mod deploy;
+mod export;
 mod files;
+mod import;
 mod list;
 mod node_status;
 mod progress;
@@ -19,8 +23,8 @@ use records::{UnitId, keys::encode_segment};
 
 pub use self::files::file_part;
 use self::{
-    check::Check, create::Create, pull::Pull, refs::Refs, register::Register, remove::Remove, status::Status,
-    wait::Wait,
+    check::Check, create::Create, export::Export, import::Import, pull::Pull, refs::Refs, register::Register,
+    remove::Remove, status::Status, wait::Wait,
 };
 use crate::{cli::Globals, exit::Done};
 
@@ -35,6 +39,7 @@ const EXAMPLES: &str = "Examples:
   metactl icp check lib:1.0 --repair                   reads every copy again, mends what is damaged
   metactl icp pull lib:1.0 --node n3                   brings it there before a job needs it
   metactl icp refs lib:1.0                             every run, job and node that holds it
+  metactl icp export lib:1.0 lib-1.0.tar               its bytes as one file, for metactl icp import
   metactl icp remove lib:1.0                           safe: waits in the background for running uses
   metactl icp remove lib:1.0 --force                   at once, under running code";
 
@@ -58,6 +63,10 @@ pub enum Icp {
     Refs(Refs),
     /// Waits until a package is READY and on the nodes.
     Wait(Wait),
+    /// Writes a package to a file.
+    Export(Export),
+    /// Makes a package of a file that export wrote.
+    Import(Import),
     /// Removes a package; prints who still holds it.
     Remove(Remove),
 }
@@ -74,6 +83,8 @@ impl Icp {
             Self::Pull(pull) => pull.run(globals).await,
             Self::Refs(refs) => refs.run(globals).await,
             Self::Wait(wait) => wait.run(globals).await,
+            Self::Export(export) => export.run(globals).await,
+            Self::Import(import) => import.run(globals).await,
             Self::Remove(remove) => remove.run(globals).await,
         }
     }
