@@ -132,6 +132,9 @@ pub struct RunFacts {
     /// Milliseconds since the epoch.
     #[schema(required = false)]
     pub accepted_at: Option<u64>,
+    /// The package with its main(), `NAME:VERSION`.
+    #[schema(required = false)]
+    pub program: Option<String>,
     /// The packages on its class path as they were resolved when it was taken, `NAME:VERSION`.
     #[schema(required = false)]
     pub packages: Option<Vec<String>>,
