@@ -66,7 +66,7 @@ fn a_lost_copy_is_made_good_by_as_many_nodes_as_lack() {
     // One that cannot is passed over, one that does is enough.
     let (chosen, other) = if first == ["c"] { (&nodes[2], &nodes[3]) } else { (&nodes[3], &nodes[2]) };
     world.must(|view| packages::failed(view, &report(&wish.unit, &wish.op, chosen), "disk full"));
-    assert_eq!(who(&world, "p:1"), [other.me.node.clone()]);
+    assert_eq!(who(&world, "p:1"), std::slice::from_ref(&other.me.node));
     world.must(|view| packages::fetching(view, &report(&wish.unit, &wish.op, other), 0));
     assert!(who(&world, "p:1").is_empty());
 
