@@ -33,6 +33,9 @@ pub struct RunRequest {
     /// Further code packages for the class path: `NAME`, `NAME:VERSION`.
     #[schema(required = false)]
     pub packages: Option<Vec<String>>,
+    /// The same by Flink's name for a class path; both at once must be equal.
+    #[schema(required = false)]
+    pub class_paths: Option<Vec<String>>,
     /// Where the job restores its state from.
     #[schema(required = false)]
     pub savepoint_path: Option<String>,
@@ -129,6 +132,12 @@ pub struct RunFacts {
     /// Milliseconds since the epoch.
     #[schema(required = false)]
     pub accepted_at: Option<u64>,
+    /// The package with its main(), `NAME:VERSION`.
+    #[schema(required = false)]
+    pub program: Option<String>,
+    /// The packages on its class path as they were resolved when it was taken, `NAME:VERSION`.
+    #[schema(required = false)]
+    pub packages: Option<Vec<String>>,
     /// Paths of the output of the last attempt: `stdout`, `stderr`.
     #[schema(required = false)]
     pub output: Option<serde_json::Value>,

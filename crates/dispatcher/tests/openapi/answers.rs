@@ -107,6 +107,8 @@ async fn packages(asking: &Asking) {
     asking.ask("icp_refs", "/icp/mylib/1.0.0/refs", 200).await;
     asking.ask("icp_pull", "/icp/mylib/1.0.0/pull?node=d1", 200).await;
     asking.ask("nodes", "/nodes", 200).await;
+    asking.ask("reconcilers", "/reconcilers", 200).await;
+    asking.ask("reconcilers", "/reconcilers?local=true", 200).await;
     asking.ask("node_icp", "/nodes/d1/icp", 200).await;
     asking.ask("icp_remove", "/icp/mylib/1.0.0?dry-run=true", 200).await;
     asking.ask("icp_remove", "/icp/mylib/1.0.0", 200).await;
