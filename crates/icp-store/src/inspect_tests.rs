@@ -57,15 +57,15 @@ fn a_missing_and_an_empty_directory_are_told_apart() {
 #[test]
 fn a_copy_leaves_its_source_alone_and_only_allowed_directories_are_read() {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(&dir.path().join("work"));
+    let store = open(&dir.path().join("node"));
     let root = put_files(&open(&dir.path().join("elsewhere")));
     let before = picture(&root);
     let allowed = dir.path().join("elsewhere");
     let look = |from: &Path, roots: &[PathBuf]| store.inspect_elsewhere("app", "1.0.0", from, roots);
     for (from, roots) in [
         (root.clone(), vec![]),
-        (root.clone(), vec![dir.path().join("work")]),
-        (allowed.join("../work/icp"), vec![allowed.clone()]),
+        (root.clone(), vec![dir.path().join("node")]),
+        (allowed.join("../node/icp"), vec![allowed.clone()]),
         (PathBuf::from("elsewhere"), vec![allowed.clone()]),
         (dir.path().join("nowhere"), vec![allowed.clone()]),
     ] {
@@ -74,7 +74,7 @@ fn a_copy_leaves_its_source_alone_and_only_allowed_directories_are_read() {
         assert!(refused.to_string().contains("icp.register-from"), "{refused}");
     }
     // A link out of the allowed directory leads nowhere allowed; one into it does.
-    symlink(dir.path().join("work"), allowed.join("out")).unwrap();
+    symlink(dir.path().join("node"), allowed.join("out")).unwrap();
     symlink(&allowed, dir.path().join("in")).unwrap();
     assert_eq!(
         look(&allowed.join("out"), std::slice::from_ref(&allowed)).unwrap_err().state(),

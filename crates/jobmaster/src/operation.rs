@@ -12,13 +12,14 @@ use records::{Class, Failure, Plan, Refusal, Scope, UnitId, View, carry_out};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::deploy_coordinator::CreateError;
+use crate::gates::Hold;
 use crate::host::Host;
 use crate::limits::{STORE_RETRY, UNDO_WAIT};
 
 /// The epoch of an operation that nobody took over.
 const FIRST_EPOCH: u64 = 1;
 
-/// One operation on a package.
+/// One operation on a package, which this node carries as long as this value lives.
 pub struct Operation {
     /// The node.
     pub host: Arc<Host>,
@@ -34,20 +35,45 @@ pub struct Operation {
     pub timeout: Duration,
     /// When that is over.
     pub deadline: Instant,
+    _carried: Carried,
+}
+
+/// From before the record until the last word about it: the package agent undoes what nobody carries.
+struct Carried {
+    host: Arc<Host>,
+    hold: Option<Hold>,
+}
+
+impl Carried {
+    fn begin(host: &Arc<Host>, op: &str) -> Self {
+        Self { hold: Some(host.creates.hold(op)), host: host.clone() }
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.hold = None;
+        // Whatever could not be ended, the package agent does from now on.
+        self.host.disk_changed.notify_one();
+    }
 }
 
 impl Operation {
     /// Begins to count the time.
     pub fn new(host: Arc<Host>, unit: UnitId, timeout: Duration) -> Self {
         let op = format!("{:032x}", rand::random::<u128>());
-        let deadline = Instant::now() + timeout;
-        Self { host, unit, op, epoch: FIRST_EPOCH, request: None, timeout, deadline }
+        Self::carried(host, PackageRef { unit, op }, FIRST_EPOCH, timeout)
     }
 
     /// Goes on with somebody else's, under an epoch of its own.
     pub fn taken_over(host: Arc<Host>, package: &PackageRef, epoch: u64, timeout: Duration) -> Self {
-        let PackageRef { unit, op } = package.clone();
-        Self { op, epoch, ..Self::new(host, unit, timeout) }
+        Self::carried(host, package.clone(), epoch, timeout)
+    }
+
+    fn carried(host: Arc<Host>, package: PackageRef, epoch: u64, timeout: Duration) -> Self {
+        let PackageRef { unit, op } = package;
+        let (deadline, _carried) = (Instant::now() + timeout, Carried::begin(&host, &op));
+        Self { host, unit, op, epoch, request: None, timeout, deadline, _carried }
     }
 
     /// With the request whose outcome it settles.

@@ -81,13 +81,8 @@ pub async fn register(host: Arc<Host>, wish: Register) -> Result<Registered, Reg
         let Some(session) = host.session.borrow().clone() else {
             return Err(CreateError::NotRegistered.into());
         };
-        let operation = Operation::new(host.clone(), wish.unit.clone(), wish.timeout);
-        let carried = host.creates.hold(&operation.op);
-        let outcome = Coordinator { session, wish, operation }.run().await;
-        // Whatever this could not end, the package agent does from now on.
-        drop(carried);
-        host.disk_changed.notify_one();
-        outcome
+        let operation = Operation::new(host, wish.unit.clone(), wish.timeout);
+        Coordinator { session, wish, operation }.run().await
     });
     let outcome = task.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
     let end = if outcome.is_ok() { "ok" } else { "failed" };

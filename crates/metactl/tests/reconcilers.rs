@@ -12,17 +12,13 @@ use site::{PATIENCE, Site, end, flip, with_lib};
 
 /// The row of one reconciler once it is as wanted.
 async fn until(site: &Site, node: &str, name: &str, is: impl Fn(&Value) -> bool) -> Value {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
+    testkit::eventually_async(PATIENCE, &format!("{name} of {node}"), || async {
         let page = site.json("cluster status").await;
         let rows = page["reconcilers"].as_array().unwrap().clone();
         let row = rows.into_iter().find(|row| row["node"] == node && row["name"] == name);
-        if let Some(row) = row.filter(|row| is(row)) {
-            return row;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{node} {name}: {page:#}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        row.filter(|row| is(row)).ok_or_else(|| format!("{page:#}"))
+    })
+    .await
 }
 
 /// A server node that is registered and never answers.

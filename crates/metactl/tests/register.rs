@@ -1,12 +1,11 @@
 //! `icp register` against a dispatcher that gives each of its answers: rows are data, the reason is talk, and the exit
 //! code tells differing files from everything else.
 
+mod lone;
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::process::Command;
-
-use meta_replica::{Replica, ReplicaOptions};
-use process_kit::Shutdown;
 
 const DIFFER: &str = r#"{"errors":["they differ"],"reason":"NOT_EQUAL","rows-left-out":3,
     "rows":[{"node":"b","file":"lib/dep.jar","state":"DIFFERENT"}]}"#;
@@ -71,16 +70,7 @@ fn session(endpoint: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_answer_has_its_rows_its_sentence_and_its_exit_code() {
-    let dir = tempfile::tempdir().unwrap();
-    let any = "127.0.0.1:0".parse().unwrap();
-    let options = ReplicaOptions {
-        data_dir: dir.path().join("r1"),
-        listen_client: any,
-        listen_peer: any,
-        ..ReplicaOptions::default()
-    };
-    let replica = Replica::start(options, &Shutdown::new()).await.unwrap();
-    replica.ready().await;
+    let (_dir, replica) = lone::replica().await;
     let endpoint = replica.client_addr().to_string();
     tokio::task::spawn_blocking(move || session(&endpoint)).await.unwrap();
     replica.shutdown().await;

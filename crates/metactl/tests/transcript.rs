@@ -1,12 +1,11 @@
 //! A session with a real replica, word for word: what operators read and scripts cut apart.
 
+mod lone;
+
 use std::{
     io::Write as _,
     process::{Command, Stdio},
 };
-
-use meta_replica::{Replica, ReplicaOptions};
-use process_kit::Shutdown;
 
 /// Commands with their exit code, stdin and output. `{lease}` is the lease granted first; addresses and ids that
 /// differ from run to run are masked.
@@ -131,16 +130,7 @@ fn session(endpoint: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_with_a_replica() {
-    let dir = tempfile::tempdir().unwrap();
-    let any = "127.0.0.1:0".parse().unwrap();
-    let options = ReplicaOptions {
-        data_dir: dir.path().join("r1"),
-        listen_client: any,
-        listen_peer: any,
-        ..ReplicaOptions::default()
-    };
-    let replica = Replica::start(options, &Shutdown::new()).await.unwrap();
-    replica.ready().await;
+    let (_dir, replica) = lone::replica().await;
     let endpoint = replica.client_addr().to_string();
     tokio::task::spawn_blocking(move || session(&endpoint)).await.unwrap();
     replica.shutdown().await;

@@ -191,6 +191,7 @@ async fn a_slow_client_ends_with_its_time() {
     for socket in clients {
         let (mut from, mut to) = socket.into_split();
         let dripping = async move {
+            // The pause is the fault: a client that is slow, not one that waits for something.
             while to.write_all(b"x").await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }

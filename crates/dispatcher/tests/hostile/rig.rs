@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::support::{Cluster, PATIENCE};
 
@@ -63,18 +62,17 @@ impl Rig {
 
     /// Waits until nothing is left of what was sent: no record, no file, on no path.
     pub async fn is_clean(&self, case: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        testkit::eventually_async(PATIENCE, case, || async {
             let records =
                 self.cluster.count("/icp/") + self.cluster.count("/jar/") + self.cluster.count("/run/");
             let lies_there = self.lies_there();
             if records == 0 && lies_there == self.quiet {
-                return;
+                return Ok(());
             }
             let left: Vec<_> = lies_there.symmetric_difference(&self.quiet).collect();
-            assert!(Instant::now() < deadline, "{case}: {records} records and {left:?} are left");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            Err(format!("{records} records and {left:?} are left"))
+        })
+        .await;
     }
 
     /// An ordinary package is taken and goes again.

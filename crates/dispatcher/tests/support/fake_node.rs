@@ -13,7 +13,7 @@ use axum::{Json, Router};
 use futures_util::StreamExt;
 use http::StatusCode;
 use meta_client::mem::MemKv;
-use meta_client::{Kv, WatchRequest};
+use meta_client::{Kv, TypedKey, WatchRequest};
 use meta_types::{KeyRange, LeaseId};
 use parking_lot::Mutex;
 use process_kit::Shutdown;
@@ -223,13 +223,14 @@ impl FakeNode {
     }
 
     async fn until_cancelled(&self, id: &JobId, epoch: i64) {
-        let key = JobCancelKey::new(id);
-        loop {
-            let view = records::View::load(&self.0.kv, Scope::default().and_key(&key)).await.unwrap();
-            if view.get(&key).unwrap().is_some() {
+        let range = KeyRange::one(JobCancelKey::new(id).encode());
+        // From the beginning: it may have come before.
+        let request = WatchRequest { range, start_revision: 1, prev_kv: false };
+        let mut watcher = self.0.kv.watch(request).await.unwrap();
+        while let Some(Ok(batch)) = watcher.batches.next().await {
+            if !batch.events.is_empty() {
                 return self.end(id, epoch, JobState::Canceled, false, "killed").await;
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 

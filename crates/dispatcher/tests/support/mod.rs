@@ -155,34 +155,22 @@ impl Cluster {
 
     /// Polls a run until it is completed.
     pub async fn completed(&self, dispatcher: usize, trigger: &str) -> Answer {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
+        testkit::eventually_async(PATIENCE, "the run completes", || async {
             let answer = self.get(dispatcher, &format!("/run-async/{trigger}")).await;
             assert_eq!(answer.status, 200, "{}", answer.text);
             if answer.json["status"]["id"] == "COMPLETED" {
-                return answer;
+                return Ok(answer);
             }
             let job = answer.json["run"]["jobid"].as_str().unwrap_or_default();
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "{}: {}",
-                answer.text,
-                self.record(&format!("/job/{job}"))
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            Err(format!("{}: {}", answer.text, self.record(&format!("/job/{job}"))))
+        })
+        .await
     }
 
     /// Polls until `look` finds something.
     pub async fn until<T, F: Future<Output = Option<T>>>(&self, look: impl Fn() -> F) -> T {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            assert!(tokio::time::Instant::now() < deadline, "waited {PATIENCE:?} in vain");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let look = || async { look().await.ok_or_else(|| "not yet".to_owned()) };
+        testkit::eventually_async(PATIENCE, "what is looked for comes", look).await
     }
 
     /// A record's text.

@@ -118,14 +118,8 @@ pub enum Listed {
 pub async fn create_listed(host: Arc<Host>, wish: Create, manifest: Manifest) -> Result<Listed, CreateError> {
     let (answer, answered) = oneshot::channel();
     let task = tokio::spawn(async move {
-        let coordinator = Coordinator::new(host.clone(), &wish)?;
-        // From before the reservation: the package agent may see it before its answer is here, and would undo what
-        // nobody carries.
-        let carried = host.creates.hold(&coordinator.operation.op);
-        let listed = carry_listed(coordinator, wish, manifest, answer).await;
-        drop(carried);
-        host.disk_changed.notify_one();
-        listed
+        let coordinator = Coordinator::new(host, &wish)?;
+        carry_listed(coordinator, wish, manifest, answer).await
     });
     tokio::select! {
         biased;
@@ -173,19 +167,14 @@ pub async fn take_over(host: &Arc<Host>, tenure: &Tenure, package: &PackageRef) 
     }
 }
 
-/// Counts a create while it is carried, and its end.
+/// Counts the end of a create.
 async fn counted<T>(
     coordinator: Coordinator,
     carry: impl AsyncFnOnce(&Coordinator) -> Result<T, CreateError>,
 ) -> Result<T, CreateError> {
-    let host = coordinator.operation.host.clone();
-    let carried = host.creates.hold(&coordinator.operation.op);
     let outcome = carry(&coordinator).await;
-    // Whatever this could not end, the package agent does from now on.
-    drop(carried);
-    host.disk_changed.notify_one();
     let end = if outcome.is_ok() { "ok" } else { "failed" };
-    host.metrics.creates.get_or_create(&End { end }).inc();
+    coordinator.operation.host.metrics.creates.get_or_create(&End { end }).inc();
     outcome
 }
 

@@ -11,11 +11,9 @@ mod common;
 mod scene;
 mod trap;
 
-use std::time::Duration;
-
 use futures_util::StreamExt;
 use futures_util::stream::iter;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use scene::Operation::{
     self, Create, OnDemand, Register, RegisterUnequal, Remove, RemoveByForce, RemovePinned,
@@ -117,15 +115,7 @@ async fn stop_at(scene: &mut Scene, point: Point) -> Result<(), String> {
     let kv = scene.party(at).kv.clone();
     kv.set(Trap { step, when, fate });
     scene.ask(operation).await;
-    let sprung = async {
-        while dies == Leader && kv.is_set() {
-            sleep(Duration::from_millis(5)).await;
-        }
-        if dies != Leader {
-            kv.sprung().await;
-        }
-    };
-    timeout(BOUND, sprung).await.map_err(|_| format!("{point:?} was not reached"))?;
+    timeout(BOUND, kv.sprung()).await.map_err(|_| format!("{point:?} was not reached"))?;
     match dies {
         First => scene.first.kill(&scene.cluster),
         Second => scene.second.kill(&scene.cluster),

@@ -130,12 +130,7 @@ impl TrapKv {
         *self.trap.lock() = Some(trap);
     }
 
-    /// Whether the step did not come.
-    pub fn is_set(&self) -> bool {
-        self.trap.lock().is_some()
-    }
-
-    /// Somebody is held.
+    /// Somebody came to the step.
     pub async fn sprung(&self) {
         self.sprung.notified().await;
     }
@@ -205,6 +200,7 @@ impl Kv for TrapKv {
                     self.inner.txn(txn).await?;
                 }
                 *self.away.lock() = AWAY;
+                self.sprung.notify_one();
                 Err(KvError::Unknown("the leader died".into()))
             }
         }

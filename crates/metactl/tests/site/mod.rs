@@ -1,6 +1,9 @@
 //! A whole site in one process: a replica, a dispatcher, server nodes, and the operator's tool as a process.
 #![allow(dead_code)]
 
+#[path = "../lone/mod.rs"]
+mod lone;
+
 use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -12,7 +15,7 @@ use std::{
 use dispatcher::{Dispatcher, DispatcherOptions};
 use jobmaster::{HostConfig, Node, NodeOptions};
 use meta_client::{EtcdKv, Kv};
-use meta_replica::{Replica, ReplicaOptions};
+use meta_replica::Replica;
 use process_kit::{ByteSize, Shutdown};
 use records::{Scope, Steps, View, carry_out, keys::UnitKey, record::UnitState};
 use serde_json::Value;
@@ -38,16 +41,8 @@ pub struct Did {
 
 impl Site {
     pub async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, replica) = lone::replica().await;
         let any = "127.0.0.1:0".parse().unwrap();
-        let options = ReplicaOptions {
-            data_dir: dir.path().join("r1"),
-            listen_client: any,
-            listen_peer: any,
-            ..ReplicaOptions::default()
-        };
-        let replica = Replica::start(options, &Shutdown::new()).await.unwrap();
-        replica.ready().await;
         let endpoint = replica.client_addr().to_string();
         let kv: Arc<dyn Kv> = Arc::new(EtcdKv::connect([endpoint], Default::default()).unwrap());
         let shutdown = Shutdown::new();
