@@ -149,10 +149,12 @@ async fn a_package_goes_into_a_file_and_comes_back() {
 
     let removed = site.ctl("icp remove lib:1.0 --wait --timeout 30s").await;
     assert_eq!(removed.code, 0, "{removed:?}");
-    assert_eq!(site.ok(&format!("icp import {archive}")).await, "lib:1.0 READY\n");
+    let imported = site.ctl(&format!("icp import {archive}")).await;
+    assert_eq!((imported.code, imported.out.as_str()), (0, "lib:1.0 READY\n"), "{imported:?}");
     assert_eq!(site.json("icp status lib:1.0").await["digest"], digest);
     assert_eq!(std::fs::read(site.file("n2", "lib/b.jar")).unwrap(), b"two");
-    assert_eq!(site.ok(&format!("icp import {archive} --as other:2.0")).await, "other:2.0 READY\n");
+    let renamed = site.ctl(&format!("icp import {archive} --as other:2.0")).await;
+    assert_eq!((renamed.code, renamed.out.as_str()), (0, "other:2.0 READY\n"), "{renamed:?}");
 
     // A damaged archive makes nothing.
     let mut bytes = std::fs::read(&archive).unwrap();

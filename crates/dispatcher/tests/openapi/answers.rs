@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use dispatcher::openapi::{FileList, ListedFile};
 use flink_rest::Route;
 use flink_rest::run_request::{BODY_FIELDS, RunRequest};
+use http::HeaderValue;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -99,6 +100,15 @@ async fn packages(asking: &Asking) {
         (status.json["status"] == "READY").then_some(())
     };
     asking.cluster.until(ready).await;
+    let file = format!("/icp/listed/1.0.0/files/{digest}");
+    let whole = asking.ask("icp_file", &file, 200).await;
+    assert_eq!(whole.text.as_bytes(), content);
+    let rest = asking.ask_with("icp_file", &file, 206, &[("range", "bytes=7-")], vec![]).await;
+    assert_eq!(
+        (rest.text.as_str(), &rest.headers["content-range"]),
+        ("first", &HeaderValue::from_static("bytes 7-11/12"))
+    );
+    asking.ask_with("icp_file", &file, 416, &[("range", "bytes=99-")], vec![]).await;
     asking.ask("icp_list", "/icp", 200).await;
     asking.ask("icp_versions", "/icp/mylib", 200).await;
     asking.ask("icp_status", "/icp/mylib/1.0.0", 200).await;
@@ -135,6 +145,7 @@ async fn refusals(asking: &Asking) {
     asking.ask("icp_create", "/icp/mylib/latest", 400).await;
     asking.ask("icp_create", "/icp/app/1.0.0", 415).await;
     asking.ask("icp_status", "/icp/none/1.0.0", 404).await;
+    asking.ask("icp_file", &format!("/icp/listed/1.0.0/files/{}", "a".repeat(64)), 404).await;
     asking.ask("icp_register", "/icp/none/1.0.0/register", 404).await;
     asking.ask("icp_pull", "/icp/none/1.0.0/pull?node=d1", 404).await;
     asking.ask("node_icp", "/nodes/none/icp", 404).await;

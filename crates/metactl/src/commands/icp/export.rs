@@ -94,9 +94,9 @@ impl Export {
         let mut writer = Writer::begin(&self.file, &list)?;
         for file in &listed {
             download(dispatchers, &self.unit, file).await?;
-            tokio::task::block_in_place(|| writer.add(file))?;
+            writer.add(file)?;
         }
-        tokio::task::block_in_place(|| writer.finish())
+        writer.finish()
     }
 }
 

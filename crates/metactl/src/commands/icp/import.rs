@@ -37,7 +37,7 @@ impl Import {
     /// Runs it.
     pub async fn run(self, globals: &Globals) -> Done {
         let spool = tempfile::tempdir()?;
-        let list = tokio::task::block_in_place(|| archive::unpack(&self.file, spool.path()))?;
+        let list = archive::unpack(&self.file, spool.path())?;
         let unit = match self.unit {
             Some(unit) => unit,
             None => UnitId::new(&list.name, &list.version).map_err(|refusal| {
