@@ -3,13 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::Request;
 use jobmaster::HostConfig;
 use meta_client::Kv;
 use process_kit::net::{BindError, Listen};
 use process_kit::{Metrics, Readiness, Rounds, Shutdown, bind};
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::front::Front;
@@ -102,7 +100,7 @@ impl Dispatcher {
         let service = web_submission_extension::service(front.clone(), metrics.clone(), readiness.clone());
         spawn_reconcilers(&front, &shutdown);
         spawn_readiness(session.clone(), readiness, &shutdown);
-        shutdown.spawn("rest front", serve(listener, service.clone(), shutdown.clone()));
+        shutdown.spawn("rest front", process_kit::serve(listener, service.clone(), shutdown.token()));
         tracing::info!(address = %rest_address, advertised, "dispatcher serves");
         Ok(Self { rest_address, advertised, service, session, metrics, node })
     }
@@ -163,12 +161,4 @@ fn spawn_readiness(mut session: watch::Receiver<Option<Session>>, readiness: Rea
             }
         }
     });
-}
-
-async fn serve(listener: TcpListener, service: FrontService, shutdown: Shutdown) {
-    let make = axum::ServiceExt::<Request>::into_make_service(service);
-    let served = axum::serve(listener, make).with_graceful_shutdown(async move { shutdown.begun().await });
-    if let Err(error) = served.await {
-        tracing::error!(%error, "the REST front ended");
-    }
 }

@@ -135,14 +135,7 @@ fn take_over(path: &Path) -> Result<(WorkDir, Vec<Leftover>), NodeError> {
 }
 
 fn serve(listener: TcpListener, app: axum::Router, shutdown: &Shutdown) {
-    let end = shutdown.token();
-    tokio::spawn(async move {
-        let served =
-            axum::serve(listener, app).with_graceful_shutdown(async move { end.cancelled().await }).await;
-        if let Err(error) = served {
-            tracing::error!(%error, "the node API stopped");
-        }
-    });
+    tokio::spawn(process_kit::serve(listener, app, shutdown.token()));
 }
 
 struct Runner {

@@ -11,6 +11,7 @@ pub mod net;
 pub mod refused;
 pub mod rounds;
 pub mod seams;
+pub mod serve;
 pub mod shutdown;
 pub mod telemetry;
 
@@ -21,4 +22,5 @@ pub use metrics::{Metrics, Readiness, ops_routes};
 pub use net::{BindError, bind};
 pub use rounds::{Did, LastResult, Rounds};
 pub use seams::{SystemClock, SystemRng};
+pub use serve::serve;
 pub use shutdown::Shutdown;
