@@ -16,7 +16,7 @@ use futures_util::stream::iter;
 use tokio::time::timeout;
 
 use scene::Operation::{
-    self, Create, OnDemand, Register, RegisterUnequal, Remove, RemoveByForce, RemovePinned,
+    self, Create, CreateListed, OnDemand, Register, RegisterUnequal, Remove, RemoveByForce, RemovePinned,
 };
 use scene::Who::{self, First, Leader, Second};
 use scene::{BOUND, Party, Scene, post};
@@ -64,6 +64,20 @@ fn points() -> Vec<Point> {
         both(Create, Second, Present, Second, ready),
         both(Create, Second, Fetching, Leader, ready),
         both(Create, Second, Present, Leader, ready),
+        // The same with the list of the files first. What was sent to a coordinator is lost with it.
+        both(CreateListed, First, Reserve, First, undone),
+        both(CreateListed, First, Announce, First, undone),
+        both(CreateListed, First, Ready, First, ready),
+        both(CreateListed, First, Reserve, Leader, ready),
+        both(CreateListed, First, Announce, Leader, ready),
+        both(CreateListed, First, Ready, Leader, ready),
+        both(CreateListed, First, Reserve, Second, ready),
+        both(CreateListed, First, Announce, Second, ready),
+        both(CreateListed, Second, Fetching, First, undone),
+        both(CreateListed, Second, Present, First, ready),
+        both(CreateListed, Second, Fetching, Second, ready),
+        both(CreateListed, Second, Present, Second, ready),
+        both(CreateListed, Second, Present, Leader, ready),
         // Nobody goes on with a register but its coordinator; what it made READY stays.
         both(Register, First, Reserve, First, undone),
         both(Register, First, Inspected, First, undone),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::iter;
+use icp_store::Digest;
 use icp_store::peer::{self, Peer};
 use jobmaster::Node;
 use process_kit::Shutdown;
@@ -13,10 +14,13 @@ use records::keys::{CopyKey, UnitKey};
 use records::packages::{coordinator_lost, dead_copy};
 use records::record::{CopyState, PackageRef, UnitState};
 use records::{JobId, Scope, carry_out, nodes};
+use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
-use Operation::{Create, OnDemand, Register, RegisterUnequal, Remove, RemoveByForce, RemovePinned};
+use Operation::{
+    Create, CreateListed, OnDemand, Register, RegisterUnequal, Remove, RemoveByForce, RemovePinned,
+};
 use Who::{First, Leader, Second};
 
 use crate::common::{Cluster, TestNode, spec, unit};
@@ -29,6 +33,8 @@ const FILES: [(&str, &str); 2] = [("app.jar", "not read"), ("lib/dep.jar", "dep"
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     Create,
+    /// The list of the files first, then the files that no node has.
+    CreateListed,
     Register,
     /// The nodes hold different files.
     RegisterUnequal,
@@ -122,6 +128,23 @@ async fn create(address: String) -> Option<u16> {
     sent.ok().map(|(status, _)| status)
 }
 
+/// A client that lists the files, sends what is missing, and does not come back.
+async fn create_listed(node: String) -> Option<()> {
+    let files: Vec<_> = FILES
+        .iter()
+        .map(|(path, bytes)| json!({ "path": path, "size": bytes.len(), "blake3": Digest::of(bytes.as_bytes()) }))
+        .collect();
+    let (client, unit) = (peer::client(), format!("{node}/packages/app/1.0.0"));
+    let begun = client.post(&unit).json(&json!({ "files": files })).timeout(BOUND).send().await.ok()?;
+    let begun: Value = begun.json().await.ok()?;
+    let op = begun["op"].as_str()?;
+    for (_, bytes) in FILES {
+        let file = format!("{unit}/files/{}?op={op}&offset=0", Digest::of(bytes.as_bytes()));
+        client.put(file).body(bytes).timeout(BOUND).send().await.ok()?;
+    }
+    Some(())
+}
+
 pub async fn post(url: String) -> Option<u16> {
     peer::client().post(url).timeout(BOUND).send().await.ok().map(|answer| answer.status().as_u16())
 }
@@ -139,7 +162,7 @@ impl Scene {
         let cluster = Cluster::new().await;
         let (first, second) = (Party::start(&cluster, "a").await, Party::start(&cluster, "b").await);
         match operation {
-            Create => {}
+            Create | CreateListed => {}
             Register => [&first, &second].iter().for_each(|party| lay(&party.node, &FILES)),
             RegisterUnequal => {
                 lay(&first.node, &FILES);
@@ -171,6 +194,7 @@ impl Scene {
         let app = unit("app");
         match operation {
             Create => drop(tokio::spawn(create(self.first.node.node.address().to_string()))),
+            CreateListed => drop(tokio::spawn(create_listed(self.first.node.url("")))),
             Register | RegisterUnequal => {
                 drop(tokio::spawn(post(self.first.node.url("/packages/app/1.0.0/register"))));
             }
