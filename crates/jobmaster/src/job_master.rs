@@ -248,10 +248,11 @@ impl JobMaster {
             lease: self.tenure.session.lease,
             holder: self.id.to_string(),
             job: Some(self.id.clone()),
+            epoch: Some(self.epoch),
             attempt: job.attempt + 1,
             now_ms: now_ms(),
         };
-        let scope = Scope::package(&package.unit);
+        let scope = Scope::package(&package.unit).and_key(&JobOwnerKey::new(&self.id));
         Ok(self.host.insist(&self.tenure, &scope, |view| begin_use(view, &wish)).await?)
     }
 

@@ -101,6 +101,7 @@ impl From<CreateError> for Failed {
             CreateError::Received(ReceiveError::Body(_)) => {
                 Self(StatusCode::BAD_REQUEST, "BAD_REQUEST", text)
             }
+            CreateError::Full(_) => Self(StatusCode::INSUFFICIENT_STORAGE, "ENOSPC", text),
             CreateError::Undone(_) => Self(StatusCode::INTERNAL_SERVER_ERROR, "UNDONE", text),
             CreateError::TimedOut(_) => Self(StatusCode::GATEWAY_TIMEOUT, "TIMEOUT", text),
             CreateError::Unknown(_) => Self(StatusCode::SERVICE_UNAVAILABLE, "UNKNOWN", text),

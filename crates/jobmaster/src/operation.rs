@@ -150,7 +150,8 @@ impl Operation {
                         other => return other,
                     }
                 }
-                Some(Progress::Failed { reason }) => return Err(CreateError::Undone(reason)),
+                Some(Progress::Failed { reason, disk_full: true }) => return Err(CreateError::Full(reason)),
+                Some(Progress::Failed { reason, .. }) => return Err(CreateError::Undone(reason)),
                 Some(_) => return Err(CreateError::Undone("no target node is alive any more".into())),
                 None => return Err(self.too_late()),
             }

@@ -8,9 +8,9 @@ use icp_store::{FetchError, FileEntry, GivenUp, Manifest as DiskManifest, StoreE
 use meta_client::TypedKey;
 use rand::seq::SliceRandom;
 use records::keys::{CopyKey, ManifestKey, NodeKey, UnitKey, below};
-use records::packages::{CopyReport, drains, dropped, failed, fetching, present, was_ready};
+use records::packages::{CopyReport, disk_full, drains, dropped, failed, fetching, present, was_ready};
 use records::record::{Copy, CopyState, Manifest, ManifestFile, NodeRef, PackageRef, Unit, UnitState};
-use records::{Class, JobId, Refusal, Scope, UnitId, View, nodes};
+use records::{Class, JobId, Plan, Refusal, Scope, UnitId, View, nodes};
 use tokio::time::sleep;
 
 use crate::host::Host;
@@ -36,6 +36,14 @@ pub struct Trouble {
     pub code: &'static str,
     /// In words.
     pub why: String,
+}
+
+impl Trouble {
+    /// What the node says about its copy.
+    pub fn plan(&self, view: &View, report: &CopyReport) -> Result<Plan<()>, Refusal> {
+        let says = if self.code == "ENOSPC" { disk_full } else { failed };
+        says(view, report, &self.why)
+    }
 }
 
 impl std::fmt::Display for Trouble {
@@ -180,7 +188,7 @@ async fn ensure_alone(
         Err(trouble) => {
             host.metrics.fetches.get_or_create(&End { end: "failed" }).inc();
             tracing::warn!(package = %unit, why = trouble.why, "not fetched");
-            host.insist(tenure, &scope, |view| failed(view, &report, &trouble.why)).await?;
+            host.insist(tenure, &scope, |view| trouble.plan(view, &report)).await?;
             Err(trouble.into())
         }
     }

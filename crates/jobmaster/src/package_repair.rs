@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use icp_store::{Manifest as DiskManifest, StoreError, VerifyReport, Wanted};
-use records::packages::{CopyReport, corrupt, failed, fetching, present, was_ready};
+use records::packages::{CopyReport, corrupt, fetching, present, was_ready};
 use records::record::{CopyState, PackageRef, Unit};
 use records::{Plan, Refusal, Scope, UnitId, View, keys::CopyKey};
 use tokio::sync::OwnedMutexGuard;
@@ -86,8 +86,9 @@ impl Suspect<'_> {
                 self.host.metrics.fetches.get_or_create(&End { end: "failed" }).inc();
                 let why = format!("damaged here ({damage}) and not repaired: {trouble}");
                 tracing::warn!(package = %unit, why, "not repaired");
-                self.host.insist(self.tenure, &scope, |view| failed(view, self.report, &why)).await?;
-                Err(Trouble { code: trouble.code, why }.into())
+                let trouble = Trouble { code: trouble.code, why };
+                self.host.insist(self.tenure, &scope, |view| trouble.plan(view, self.report)).await?;
+                Err(trouble.into())
             }
         }
     }

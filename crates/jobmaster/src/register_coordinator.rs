@@ -180,18 +180,22 @@ impl Coordinator {
             .write(&scope, false, |view| announce(view, unit, op, self.operation.epoch, &digest, &record))
             .await?;
         let held = self.operation.until_ready().await;
-        let Err(CreateError::Undone(reason)) = held else { return Ok(held?) };
+        let (reason, error): (_, fn(String) -> CreateError) = match held {
+            Err(CreateError::Undone(reason)) => (reason, CreateError::Undone),
+            Err(CreateError::Full(reason)) => (reason, CreateError::Full),
+            held => return Ok(held?),
+        };
         // What a node found when it was to take the files over.
         let said = inspections(&self.fresh().await?, unit, op)?;
         let failed: Vec<&String> = said.failed.iter().map(|(node, _)| node).collect();
         if failed.is_empty() {
-            return Err(CreateError::Undone(reason).into());
+            return Err(error(reason).into());
         }
         match compare(&self.ask(&failed).await?, None) {
             Err(report) => {
                 Err(RegisterError::Files(Report { text: reason, blame: Blame::Unusable, ..report }))
             }
-            Ok(_) => Err(CreateError::Undone(reason).into()),
+            Ok(_) => Err(error(reason).into()),
         }
     }
 

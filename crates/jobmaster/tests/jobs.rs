@@ -297,9 +297,11 @@ async fn a_returning_node_reports_how_the_job_ended_and_takes_its_name_back_at_o
         lease,
         holder: job.to_string(),
         job: Some(job.clone()),
+        epoch: Some(epoch),
         attempt: 1,
         now_ms: 0,
     };
+    let scope = scope.and_key(&JobOwnerKey::new(&job));
     carry_out(&*cluster.kv, &scope, |view| begin_use(view, &begin)).await.unwrap();
     let scope = Scope::start(&job, std::slice::from_ref(&program), "a");
     carry_out(&*cluster.kv, &scope, |view| start_attempt(view, &job, epoch, 0)).await.unwrap();

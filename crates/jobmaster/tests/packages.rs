@@ -56,7 +56,7 @@ async fn a_node_without_space_fails_the_create_with_its_reason_and_nothing_stays
     let full = cluster.node_with(full).await;
     let app = unit("app");
     let (status, body) = a.put(&app, "nodes=all", &[("d.jar", b"d")]).await;
-    assert_eq!(status, 500, "{body}");
+    assert_eq!((status, body["reason"].as_str()), (507, Some("ENOSPC")), "{body}");
     let text = body["errors"][0].as_str().unwrap();
     assert!(text.contains("node full failed") && text.contains("not enough disk space"), "{text}");
     cluster.until_absent(&app).await;
@@ -64,7 +64,7 @@ async fn a_node_without_space_fails_the_create_with_its_reason_and_nothing_stays
 
     // As the coordinator it refuses too, and says why.
     let (status, body) = full.put(&app, "nodes=full", &[("d.jar", b"d")]).await;
-    assert_eq!(status, 500, "{body}");
+    assert_eq!(status, 507, "{body}");
     assert!(body["errors"][0].as_str().unwrap().contains("not enough disk space"), "{body}");
     // One copy is enough if the policy says so, and the name is free.
     let (status, body) = a.put(&app, "copies=1", &[("d.jar", b"d")]).await;
@@ -248,7 +248,7 @@ async fn an_undoing_that_ran_out_of_time_is_done_when_the_store_is_back() {
         *store.fate.lock() = Fate::Refused;
     };
     let ((status, body), ()) = tokio::join!(upload, cut_off);
-    assert_eq!(status, 500, "{body}");
+    assert_eq!(status, 507, "{body}");
     let left = cluster.view(Scope::package(&app)).await.get(&key).unwrap();
     assert_eq!(left.map(|unit| unit.state), Some(UnitState::Creating), "the undoing got through");
     *store.fate.lock() = Fate::Fine;

@@ -220,7 +220,7 @@ async fn a_full_coordinator_says_so_before_any_byte_moves() {
     let full = cluster.node_with(full).await;
     let client = Client { node: &full, unit: unit("app") };
     let (status, body) = client.begin("request=r", &[("x.jar", b"x")]).await;
-    assert_eq!(status, 500, "{body}");
+    assert_eq!(status, 507, "{body}");
     let text = body["errors"][0].as_str().unwrap();
     assert!(text.contains("node full failed") && text.contains("not enough disk space"), "{text}");
     cluster.until_absent(&client.unit).await;

@@ -18,7 +18,7 @@ use meta_types::{KeyRange, LeaseId};
 use parking_lot::Mutex;
 use process_kit::Shutdown;
 use records::jobs::{Ending, claim, claimable, created, ended, start_attempt};
-use records::keys::{CopyKey, JobCancelKey, JobKey, UnitKey};
+use records::keys::{CopyKey, JobCancelKey, JobKey, JobOwnerKey, UnitKey};
 use records::nodes::{Register, register};
 use records::packages::{BeginUse, begin_use};
 use records::record::{
@@ -143,7 +143,7 @@ impl FakeNode {
         let kv = &self.0.kv;
         let view = records::View::load(kv, Scope::default().and_job(&id)).await.unwrap();
         let job = view.get(&JobKey::new(&id)).unwrap().unwrap().value;
-        self.begin_uses(&id, &job).await;
+        self.begin_uses(&id, &job, epoch).await;
         let packages: Vec<_> = job.packages().cloned().collect();
         let scope = Scope::start(&id, &packages, &self.0.me.node);
         if carry_out(kv, &scope, |view| start_attempt(view, &id, epoch, 1)).await.is_err() {
@@ -177,7 +177,7 @@ impl FakeNode {
         }
     }
 
-    async fn begin_uses(&self, id: &JobId, job: &Job) {
+    async fn begin_uses(&self, id: &JobId, job: &Job, epoch: i64) {
         for package in job.packages() {
             let wish = BeginUse {
                 unit: package.unit.clone(),
@@ -186,13 +186,13 @@ impl FakeNode {
                 lease: self.0.lease,
                 holder: id.to_string(),
                 job: Some(id.clone()),
+                epoch: Some(epoch),
                 attempt: 1,
                 now_ms: 0,
             };
             self.ensure_copy(&package.unit, &package.op).await;
-            carry_out(&self.0.kv, &Scope::package(&package.unit), |view| begin_use(view, &wish))
-                .await
-                .unwrap();
+            let scope = Scope::package(&package.unit).and_key(&JobOwnerKey::new(id));
+            carry_out(&self.0.kv, &scope, |view| begin_use(view, &wish)).await.unwrap();
         }
     }
 
@@ -218,6 +218,7 @@ impl FakeNode {
             digest: None,
             uses: 0,
             error: None,
+            disk_full: false,
             extra: Default::default(),
         }
     }

@@ -216,7 +216,7 @@ impl Coordinator {
     }
 
     fn of_disk(&self, error: &StoreError) -> CreateError {
-        CreateError::Undone(format!("node {} failed: {error}", self.me.node))
+        CreateError::of_disk(&self.me.node, error)
     }
 
     async fn publish_and_announce(&self, targets: &[String], sealed: Sealed) -> Result<(), CreateError> {

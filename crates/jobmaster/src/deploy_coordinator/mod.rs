@@ -60,12 +60,22 @@ pub enum CreateError {
     Received(ReceiveError),
     /// It was begun and undone.
     Undone(String),
+    /// The same, because a node's disk is full.
+    Full(String),
     /// Time is up; undone.
     TimedOut(String),
     /// The store did not answer: it may be going on.
     Unknown(String),
     /// This node is not registered now.
     NotRegistered,
+}
+
+impl CreateError {
+    /// What a node's disk said undoes the create.
+    pub fn of_disk(node: &str, error: &StoreError) -> Self {
+        let text = format!("node {node} failed: {error}");
+        if error.code() == "ENOSPC" { Self::Full(text) } else { Self::Undone(text) }
+    }
 }
 
 impl From<Refusal> for CreateError {
@@ -187,7 +197,10 @@ pub fn reason_of(error: &CreateError) -> String {
             format!("the upload broke off: {why}")
         }
         CreateError::Received(ReceiveError::Body(error)) => error.to_string(),
-        CreateError::Undone(why) | CreateError::TimedOut(why) | CreateError::Unknown(why) => why.clone(),
+        CreateError::Undone(why)
+        | CreateError::Full(why)
+        | CreateError::TimedOut(why)
+        | CreateError::Unknown(why) => why.clone(),
         CreateError::NotRegistered => "this node is not registered now".into(),
     }
 }

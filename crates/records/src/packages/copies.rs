@@ -41,6 +41,11 @@ pub fn failed(view: &View, report: &CopyReport, error: &str) -> Result<Plan<()>,
     write(view, report, Says { error: Some(error), ..Says::new(CopyState::Failed) })
 }
 
+/// The same for the one reason that its users tell apart: there is no room for it. Scope: [`crate::Scope::package`].
+pub fn disk_full(view: &View, report: &CopyReport, error: &str) -> Result<Plan<()>, Refusal> {
+    write(view, report, Says { error: Some(error), disk_full: true, ..Says::new(CopyState::Failed) })
+}
+
 /// A published copy was found damaged. Scope: [`crate::Scope::package`].
 pub fn corrupt(view: &View, report: &CopyReport, error: &str) -> Result<Plan<()>, Refusal> {
     write(view, report, Says { error: Some(error), ..Says::new(CopyState::Corrupt) })
@@ -52,11 +57,12 @@ pub(super) struct Says<'a> {
     pub(super) bytes_done: u64,
     pub(super) digest: Option<&'a str>,
     pub(super) error: Option<&'a str>,
+    pub(super) disk_full: bool,
 }
 
 impl Says<'_> {
     pub(super) const fn new(state: CopyState) -> Self {
-        Self { state, bytes_done: 0, digest: None, error: None }
+        Self { state, bytes_done: 0, digest: None, error: None, disk_full: false }
     }
 }
 
@@ -72,6 +78,7 @@ pub(super) fn write(view: &View, report: &CopyReport, says: Says<'_>) -> Result<
         digest: says.digest.map(Into::into),
         uses: 0,
         error: says.error.map(Into::into),
+        disk_full: says.disk_full,
         extra: row.as_ref().map(|row| row.extra.clone()).unwrap_or_default(),
     };
     if row.as_ref().is_some_and(|row| row.value == record) {

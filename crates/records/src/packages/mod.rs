@@ -30,7 +30,7 @@ mod standing;
 mod status;
 mod uses;
 
-pub use copies::{CopyReport, corrupt, draining, drains, dropped, failed, fetching, present};
+pub use copies::{CopyReport, corrupt, disk_full, draining, drains, dropped, failed, fetching, present};
 pub use finish::finish;
 pub use jars::{AddJar, add_jar, delete_jar, jars};
 pub use lost::{coordinator_lost, dead_copy, is_stranded, stranded, sweep_private, take_over};

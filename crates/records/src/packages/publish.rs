@@ -60,6 +60,8 @@ pub enum Progress {
     Failed {
         /// Node and reason, in one sentence.
         reason: String,
+        /// Its disk is full.
+        disk_full: bool,
     },
     /// No target lives.
     NobodyLeft,
@@ -76,8 +78,9 @@ pub fn progress(view: &View, unit: &UnitId, op: &str) -> Result<Progress, Refusa
     if tally.present.len() >= required(found.policy, tally.live) {
         return Ok(Progress::Enough);
     }
-    if let Some((node, reason)) = tally.failed.first() {
-        return Ok(Progress::Failed { reason: format!("node {node} failed: {reason}") });
+    if let Some((node, reason, disk_full)) = tally.failed.first() {
+        let reason = format!("node {node} failed: {reason}");
+        return Ok(Progress::Failed { reason, disk_full: *disk_full });
     }
     Ok(Progress::Waiting { on: tally.missing })
 }
@@ -175,7 +178,7 @@ struct Tally {
     live: usize,
     present: Vec<(CopyKey, Stored<Copy>)>,
     missing: Vec<String>,
-    failed: Vec<(String, String)>,
+    failed: Vec<(String, String, bool)>,
 }
 
 /// Sorts the targets that live by what their rows say; a row of an earlier incarnation says nothing.
@@ -191,13 +194,13 @@ fn tally(view: &View, unit: &UnitId, found: &Unit) -> Result<Tally, Refusal> {
         match row {
             // Of a register each node says itself what it took over.
             Some((_, copy)) if is_other_content(found, copy) => {
-                tally.failed.push((target.clone(), "it holds other files".into()));
+                tally.failed.push((target.clone(), "it holds other files".into(), false));
             }
             Some((key, copy)) if copy.state == CopyState::Present => {
                 tally.present.push((key.clone(), copy.clone()));
             }
             Some((_, copy)) if copy.state == CopyState::Failed => {
-                tally.failed.push((target.clone(), copy.error.clone().unwrap_or_default()));
+                tally.failed.push((target.clone(), copy.error.clone().unwrap_or_default(), copy.disk_full));
             }
             _ => tally.missing.push(target.clone()),
         }

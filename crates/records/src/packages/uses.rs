@@ -1,10 +1,10 @@
 //! Running uses: a key on the node's lease while something runs on the node's copy. Starting is one transaction with
 //! the package's state and the copy's row, so "checked READY, then started on deleted files" cannot happen.
 
-use meta_types::LeaseId;
+use meta_types::{LeaseId, Revision};
 
 use super::unit_of_op;
-use crate::keys::{CopyKey, NodeKey, PinKey, UseKey};
+use crate::keys::{CopyKey, JobOwnerKey, NodeKey, PinKey, UseKey};
 use crate::names::{JobId, UnitId};
 use crate::nodes;
 use crate::plan::{Plan, Steps};
@@ -27,16 +27,25 @@ pub struct BeginUse {
     pub holder: String,
     /// The job, if it has a pin: lets it start while REMOVING.
     pub job: Option<JobId>,
+    /// The epoch of the job's owner, if it is owned: what is written late, after the job was given back, would stay
+    /// in use as long as the node lives.
+    pub epoch: Option<Revision>,
     /// The job's attempt.
     pub attempt: u32,
     /// Wall clock, shown only.
     pub now_ms: u64,
 }
 
-/// Begins a use. Scope: [`crate::Scope::package`].
+/// Begins a use. Scope: [`crate::Scope::package`] and the job's owner ([`crate::Scope::and_key`]).
 pub fn begin_use(view: &View, wish: &BeginUse) -> Result<Plan<()>, Refusal> {
     if !nodes::is_alive(view, &wish.me)? {
         return Err(Refusal::fenced(format!("node {}: this boot's registration is gone", wish.me.node)));
+    }
+    let owner = wish.job.as_ref().zip(wish.epoch).map(|(job, epoch)| (JobOwnerKey::new(job), epoch));
+    if let Some((key, epoch)) = &owner
+        && view.get(key)?.is_none_or(|owner| owner.create_revision != *epoch)
+    {
+        return Err(Refusal::fenced(format!("job {}: epoch {epoch} is over", key.job)));
     }
     let refuse = |why: &str| {
         Err(Refusal::new(Class::UnitNotReady, format!("package {} is not READY: it {why}", wish.unit)))
@@ -89,6 +98,10 @@ pub fn begin_use(view: &View, wish: &BeginUse) -> Result<Plan<()>, Refusal> {
     let steps = match (&pin_key, &pin) {
         (Some(key), Some(pin)) => steps.unchanged(key, pin),
         _ => steps,
+    };
+    let steps = match &owner {
+        Some((key, epoch)) => steps.stands(key, *epoch),
+        None => steps,
     };
     Ok(steps.put_leased(&key, &record, wish.lease).answer(()))
 }

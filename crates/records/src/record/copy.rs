@@ -41,6 +41,9 @@ pub struct Copy {
     /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// A disk of the node is full, which is what went wrong.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disk_full: bool,
     /// Fields of newer writers.
     #[serde(flatten)]
     pub extra: Extra,

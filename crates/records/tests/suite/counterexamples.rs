@@ -139,6 +139,23 @@ fn remove_between_the_check_and_the_start() {
     assert!(world.commit(late_drop).is_some());
 }
 
+/// A job is given back while the begin of a use is on its way: the use would stay as long as the node lives, and no
+/// removal would end.
+#[test]
+fn a_use_that_begins_after_the_job_was_given_back() {
+    let world = World::default();
+    let (a, d) = (world.server("a"), world.dispatcher("d"));
+    let package = world.package("p:1", &a, "x");
+    world.admit(&admit_wish("t", 1, &package, &d));
+    world.must(|view| jobs::drive(view, &drive_wish(&job(1))));
+    let epoch = world.must(|view| jobs::claim(view, &job(1), &a.me, a.lease));
+    let wish = packages::BeginUse { epoch: Some(epoch), ..begin(&package, &job(1), &a) };
+    let late = packages::begin_use(&world.view(), &wish).unwrap();
+    world.must(|view| jobs::release(view, &job(1), epoch, "the node stops"));
+    assert!(world.commit(late).is_none(), "nobody would end it");
+    assert_eq!(world.refused(|view| packages::begin_use(view, &wish)).class, Class::Fenced);
+}
+
 /// A node read READY on demand, the package drains, the cleaner sees no rows, the node writes its row, the cleaner
 /// deletes the record: an orphan.
 #[test]
@@ -333,10 +350,10 @@ fn status_is_derived() {
         packages::Progress::Waiting { on: vec!["b".into()] }
     );
     assert_eq!(world.refused(|view| packages::ready(view, &wish.unit, &wish.op, 1)).class, Class::NotYet);
-    world.must(|view| packages::failed(view, &report(&wish.unit, &wish.op, &b), "no space left on device"));
+    world.must(|view| packages::disk_full(view, &report(&wish.unit, &wish.op, &b), "no space left"));
     let progress = packages::progress(&world.view(), &wish.unit, &wish.op).unwrap();
-    let reason = "node b failed: no space left on device".to_owned();
-    assert_eq!(progress, packages::Progress::Failed { reason });
+    let reason = "node b failed: no space left".to_owned();
+    assert_eq!(progress, packages::Progress::Failed { reason, disk_full: true });
     world.must(|view| packages::present(view, &report(&wish.unit, &wish.op, &b), 3));
     world.must(|view| packages::ready(view, &wish.unit, &wish.op, 1));
     let status = |world: &World| packages::package_status(&world.view(), &wish.unit).unwrap().status;

@@ -80,7 +80,10 @@ fn a_target_that_holds_something_else_fails_the_register() {
     // A copy that does not say which files it is counts for nothing, however many others there are.
     world.must(|view| packages::present(view, &report(&unit, &op, &nodes[2]), 3));
     let progress = packages::progress(&world.view(), &unit, &op).unwrap();
-    assert_eq!(progress, Progress::Failed { reason: "node c failed: it holds other files".into() });
+    assert_eq!(
+        progress,
+        Progress::Failed { reason: "node c failed: it holds other files".into(), disk_full: false }
+    );
     assert_eq!(world.refused(|view| packages::ready(view, &unit, &op, 1)).class, Class::NotYet);
 }
 

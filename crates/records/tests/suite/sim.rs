@@ -63,6 +63,8 @@ pub struct Sim {
     pub creates: BTreeMap<String, (NodeRef, String)>,
     /// Operations that were READY at some time.
     pub was_ready: BTreeSet<String>,
+    /// Operations that were being purged at some time.
+    pub purged: BTreeSet<String>,
     /// Packages that are READY and were not removed: operation and digest.
     promised: BTreeMap<UnitId, (String, Option<String>)>,
     /// Revision and disks that the truth of the copies was last checked at.
@@ -107,6 +109,7 @@ impl Sim {
             disk: BTreeMap::new(),
             creates: BTreeMap::new(),
             was_ready: BTreeSet::new(),
+            purged: BTreeSet::new(),
             promised: BTreeMap::new(),
             checked: Default::default(),
             units: &["a:1", "b:1"],
@@ -222,11 +225,6 @@ impl Sim {
         }
     }
 
-    /// Whether the process waits for the outcome of something it sent.
-    pub fn waits_for(&self, what: &str, from: &Proc) -> bool {
-        self.flights.iter().any(|flight| flight.what == what && flight.from.me == from.me)
-    }
-
     /// One of the late ones arrives.
     pub fn arrive(&mut self) {
         if !self.flights.is_empty() {
@@ -269,6 +267,8 @@ impl Sim {
     /// its content, until somebody removes it.
     fn note_units(&mut self, what: &str) {
         let units = self.world.view().all::<keys::UnitKey>().unwrap();
+        let purging = units.iter().filter(|(_, found)| found.state == UnitState::Purging);
+        self.purged.extend(purging.map(|(_, found)| found.op.clone()));
         let is_ready = |unit: &UnitId, op: &str| {
             units
                 .iter()
@@ -330,7 +330,7 @@ impl Sim {
         let packages: Vec<PackageRef> = found.packages().cloned().collect();
         for PackageRef { unit, op } in &packages {
             let there = self.place(&from.me.node, unit).is_some_and(|place| place.op.as_ref() == Some(op));
-            assert!(there || self.is_forced(unit, op), "{unit} {op} is not on {from:?} {:#?}", self.log);
+            assert!(there || self.is_forced(op), "{unit} {op} is not on {from:?} {:#?}", self.log);
         }
         self.mains.insert(job, Main { node: from.me.clone(), packages, epoch, over: None });
     }

@@ -74,7 +74,7 @@ impl Sim {
     pub fn give_up(&mut self, node: &Proc, unit: &UnitId, op: &str) {
         let at = (node.me.node.clone(), unit.clone());
         let Some(place) = self.disk.get(&at).filter(|place| place.op.as_deref() == Some(op)) else { return };
-        let forced = self.is_forced(unit, op);
+        let forced = self.is_forced(op);
         assert!(
             forced || !self.runs_on(node, unit, op),
             "{unit} {op} deleted under a main() {:#?}",
@@ -93,10 +93,9 @@ impl Sim {
         self.disk.remove(&at);
     }
 
-    /// Removed by force, or another package by now.
-    pub fn is_forced(&self, unit: &UnitId, op: &str) -> bool {
-        let found = self.world.view().get(&UnitKey::new(unit)).unwrap();
-        found.is_none_or(|found| found.op != op || found.state == UnitState::Purging)
+    /// Removed by force: what runs on it loses it.
+    pub fn is_forced(&self, op: &str) -> bool {
+        self.purged.contains(op)
     }
 
     /// Makes sure of a copy, as far as one step goes: what is on disk already, the word FETCHING, the bytes.

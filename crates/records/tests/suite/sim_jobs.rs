@@ -1,9 +1,9 @@
 //! What dispatchers and nodes do about runs and jobs, one random step at a time.
 
 use records::jobs::{self, Cancel, Ending};
-use records::keys::{CopyKey, JobKey, JobOwnerKey, RunKey};
-use records::packages::{self, CopyReport};
-use records::record::{CopyState, JobState, RestartStrategy};
+use records::keys::{CopyKey, JobKey, JobOwnerKey, RunKey, UnitKey, UseKey};
+use records::packages::{self, BeginUse, CopyReport};
+use records::record::{CopyState, JobState, PackageRef, RestartStrategy};
 use records::runs::{self, Advance, Delete};
 use records::{JobId, View};
 
@@ -109,11 +109,6 @@ impl Sim {
     }
 
     fn work_on(&mut self, view: &View, node: &Proc, job: JobId, epoch: i64) {
-        // A node knows the outcome of a use before it goes on with the job: one that begins after the job was given
-        // back would stay as long as the node lives.
-        if self.waits_for("begin_use", node) {
-            return;
-        }
         if self.mains.get(&job).is_some_and(|main| main.node == node.me && main.epoch == epoch) {
             self.watch_main(view, node, &job, epoch);
         } else {
@@ -132,6 +127,12 @@ impl Sim {
             return self.send("ended", node, plan, Effect::None);
         }
         let program = found.job.spec.program.clone();
+        let used = view.get(&UseKey::new(&program.unit, &node.me.node, &job.to_string())).unwrap();
+        if used.is_some_and(|used| used.op == program.op && used.incarnation == node.me.incarnation) {
+            // A use that is written is what the start goes by; nobody looks at the disk again.
+            let plan = jobs::start_attempt(view, job, epoch, 0);
+            return self.send("start_attempt", node, plan, Effect::Start(job.clone(), epoch));
+        }
         if !self.holds(&node.me.node, &program.unit, &program.op) {
             let report = CopyReport {
                 unit: program.unit.clone(),
@@ -153,16 +154,31 @@ impl Sim {
         }
         let begun = match self.literal.remove {
             true => crate::sim_literal::begin_use(view, &begin(&program, job, node)),
-            false => packages::begin_use(view, &begin(&program, job, node)),
+            false => {
+                packages::begin_use(view, &BeginUse { epoch: Some(epoch), ..begin(&program, job, node) })
+            }
         };
         if begun.is_err() || self.roll(12) == 0 {
             self.given_up.insert((job.clone(), epoch));
             return self.send("release", node, jobs::release(view, job, epoch, "not here"), Effect::None);
         }
+        if self.roll(8) == 0 {
+            self.remove_in_between(node, &program);
+        }
         self.send("begin_use", node, begun, Effect::None);
         let fresh = self.view();
         let plan = jobs::start_attempt(&fresh, job, epoch, 0);
         self.send("start_attempt", node, plan, Effect::Start(job.clone(), epoch));
+    }
+
+    /// The worst moment: a removal, as far as this node goes with it, between the look and the write.
+    fn remove_in_between(&mut self, node: &Proc, program: &PackageRef) {
+        self.remove_package();
+        let now = self.world.view();
+        let found = now.get(&UnitKey::new(&program.unit)).unwrap();
+        if let Some(found) = found.filter(|found| found.op == program.op) {
+            self.tend_one(&now, node, &program.unit, &found);
+        }
     }
 
     /// main() runs, or ended and the store has to be told.

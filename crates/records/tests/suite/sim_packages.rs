@@ -113,7 +113,7 @@ impl Sim {
                     Effect::None,
                 );
             }
-            Ok(Progress::Failed { reason }) => self.send("abort", node, give_up(&reason), Effect::None),
+            Ok(Progress::Failed { reason, .. }) => self.send("abort", node, give_up(&reason), Effect::None),
             Ok(Progress::NobodyLeft) => self.send("abort", node, give_up("nobody"), Effect::None),
             Ok(Progress::Waiting { .. }) | Err(_) => {}
         }
@@ -162,7 +162,8 @@ impl Sim {
                 if forced {
                     self.kill_mains(node, unit, op);
                 }
-                match pins.first().filter(|_| !forced) {
+                // The proposal counts what runs, and knows no pins.
+                match pins.first().filter(|_| !forced && !self.literal.remove) {
                     Some((pin, _)) if here.is_some() && mine.is_none() => {
                         self.ensure(node, unit, op, Some(pin.job.clone()));
                     }

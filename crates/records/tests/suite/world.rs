@@ -6,7 +6,7 @@ use meta_client::MemKv;
 use meta_types::{LeaseId, Txn};
 use records::jobs;
 use records::nodes::{Register, register};
-use records::packages::{self, CopyReport, Reserve, Targets};
+use records::packages::{self, BeginUse, CopyReport, Reserve, Targets};
 use records::record::{
     JobSpec, Manifest, ManifestFile, Node, NodeRef, PackageRef, Policy, RestartStrategy, Role, StatedRequest,
     UnitOrigin,
@@ -165,7 +165,7 @@ impl World {
         let epoch = self.must(|view| jobs::claim(view, id, &node.me, node.lease));
         self.must(|view| {
             let program = jobs::job(view, id)?.unwrap().job.spec.program.clone();
-            packages::begin_use(view, &begin(&program, id, node))
+            packages::begin_use(view, &BeginUse { epoch: Some(epoch), ..begin(&program, id, node) })
         });
         self.must(|view| jobs::start_attempt(view, id, epoch, 0));
         epoch
@@ -211,14 +211,15 @@ pub fn report(unit: &UnitId, op: &str, proc: &Proc) -> CopyReport {
     CopyReport { unit: unit.clone(), op: op.into(), me: proc.me.clone(), for_job: None }
 }
 
-pub fn begin(package: &PackageRef, job: &JobId, proc: &Proc) -> packages::BeginUse {
-    packages::BeginUse {
+pub fn begin(package: &PackageRef, job: &JobId, proc: &Proc) -> BeginUse {
+    BeginUse {
         unit: package.unit.clone(),
         op: package.op.clone(),
         me: proc.me.clone(),
         lease: proc.lease,
         holder: job.to_string(),
         job: Some(job.clone()),
+        epoch: None,
         attempt: 1,
         now_ms: 0,
     }

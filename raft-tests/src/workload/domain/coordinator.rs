@@ -127,7 +127,7 @@ pub async fn bring_about(
                 continue;
             }
             Progress::Waiting { .. } => "it took too long".to_owned(),
-            Progress::Failed { reason } => reason,
+            Progress::Failed { reason, .. } => reason,
             Progress::NobodyLeft => "no target lives".to_owned(),
         };
         let plan = packages::abort(&view, unit, op, epoch, &reason);

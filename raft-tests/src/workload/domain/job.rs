@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use meta_types::Revision;
 use records::jobs::{self, Ending};
+use records::keys::JobOwnerKey;
 use records::packages::{self, BeginUse, CopyReport};
 use records::record::{JobState, PackageRef};
 use records::{JobId, Scope};
@@ -87,10 +88,11 @@ async fn prepare(node: &Node, chance: &mut Chance, job: &JobId, epoch: Revision)
             lease: session.lease,
             holder: job.to_string(),
             job: Some(job.clone()),
+            epoch: Some(epoch),
             attempt: 1,
             now_ms: 0,
         };
-        let scope = Scope::package(&package.unit);
+        let scope = Scope::package(&package.unit).and_key(&JobOwnerKey::new(job));
         let begun = session.carry("use begun", &scope, |view| packages::begin_use(view, &wish)).await;
         begun.map_err(|_| Unfit::Elsewhere)?;
     }

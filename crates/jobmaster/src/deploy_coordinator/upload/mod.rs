@@ -92,8 +92,7 @@ impl Upload {
         let (id, files) = (op.to_owned(), manifest.files().to_vec());
         let node = host.options.name.clone();
         let staged = host.on_disk(move |store| stage(store, &id, &files)).await;
-        let (staging, wanted, parts) =
-            staged.map_err(|error| CreateError::Undone(format!("node {node} failed: {error}")))?;
+        let (staging, wanted, parts) = staged.map_err(|error| CreateError::of_disk(&node, &error))?;
         let state = State {
             wanted,
             from_nodes: BTreeSet::new(),
@@ -176,7 +175,7 @@ impl Upload {
         match timeout_at(deadline, waited).await {
             Ok(done) => done.map_err(|error| match error {
                 CreateError::Received(crate::receive::ReceiveError::Store(error)) => {
-                    CreateError::Undone(format!("node {} failed: {error}", host.options.name))
+                    CreateError::of_disk(&host.options.name, &error)
                 }
                 other => other,
             })?,
