@@ -6,7 +6,9 @@ pub mod checkers;
 pub mod controls;
 pub mod history;
 pub mod invariants;
+pub mod rounds;
 pub mod sim;
+pub mod strike;
 pub mod workload;
 
 use std::time::Duration;

@@ -2,7 +2,9 @@
 //!
 //! It is called as the engine calls java: `-cp CLASSPATH CLASS ARG...`, and looks only at CLASS:
 //! `Hello` prints a line and ends, `Forever` prints a line and runs until it is killed, `Once FILE` appends its job
-//! id and attempt to FILE and ends, `OnceForever FILE` appends and runs on, `Throw` fails at once.
+//! id and attempt to FILE and ends, `OnceForever FILE` appends and runs on, `Throw` fails at once. `Locked DIR SECONDS`
+//! appends to DIR/starts, holds a lock of its job as long as it lives, and says in DIR/overlaps if another holds it; of
+//! `LockedBySession DIR SECONDS` a grandchild in a session of its own holds the lock.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,17 @@ case $class in
   Hello) exit 0;;
   Once) echo "$JOB_ID $JOB_ATTEMPT" >> "$1"; exit 0;;
   OnceForever) echo "$JOB_ID $JOB_ATTEMPT" >> "$1"; exec sleep 86400;;
+  Locked)
+    echo "$JOB_ID $JOB_ATTEMPT" >> "$1/starts"
+    exec 9> "$1/$JOB_ID.lock"
+    flock -n 9 || echo "$JOB_ID $JOB_ATTEMPT" >> "$1/overlaps"
+    exec sleep "$2";;
+  LockedBySession)
+    echo "$JOB_ID $JOB_ATTEMPT" >> "$1/starts"
+    exec 9> "$1/$JOB_ID.lock"
+    flock -n 9 || echo "$JOB_ID $JOB_ATTEMPT" >> "$1/overlaps"
+    setsid sleep "$2" &
+    exec sleep "$2" 9>&-;;
   Forever) exec sleep 86400;;
   Throw) echo "Exception in thread \"main\" java.lang.IllegalStateException: boom" >&2; exit 1;;
   *) echo "Error: Could not find or load main class $class" >&2; exit 1;;
