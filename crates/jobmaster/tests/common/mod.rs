@@ -66,6 +66,7 @@ impl Cluster {
             single_enable: Some(true),
             boot: "d".into(),
             started_at_ms: 0,
+            stopping: false,
             extra: Default::default(),
         };
         let request = Register { name: "d".into(), node, lease };
@@ -92,6 +93,7 @@ impl Cluster {
                 java: fake_java(),
                 min_free: ByteSize(0),
                 cancel_grace: Duration::from_millis(500),
+                stop_timeout: Duration::from_millis(500),
                 ..HostConfig::default()
             },
             ..NodeOptions::default()
@@ -287,7 +289,7 @@ async fn place_jobs(kv: Arc<MemKv>, end: Shutdown) {
     while !token.is_cancelled() {
         let view = View::load(&*kv, Scope::jobs()).await.unwrap();
         for (job, _) in ownerless(&view).unwrap() {
-            let wish = Drive { job, give_up_on: None, retention: 0, now_ms: 0 };
+            let wish = Drive { job, waited_ms: 0, give_up_on: None, retention: 0, now_ms: 0 };
             let _ = carry_out(&*kv, &Scope::jobs(), |view| drive(view, &wish)).await;
         }
         let view = View::load(&*kv, Scope::packages()).await.unwrap();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use ::jobmaster::HostConfig;
 use meta_client::{EtcdKv, EtcdOptions, Kv};
 use tokio::sync::watch;
 
@@ -42,8 +43,13 @@ async fn until_registered<T: Send + Sync>(
     }
 }
 
-/// Waits for a signal, then for everything that must be done before the end.
-async fn until_stopped(shutdown: &Shutdown) {
+/// Waits for a signal, then, at most `grace`, for everything that must be done before the end.
+async fn until_stopped(shutdown: &Shutdown, grace: Duration) {
     shutdown.begun().await;
-    shutdown.finish(GRACE).await;
+    shutdown.finish(grace).await;
+}
+
+/// How long a process that hosts jobs may take to stop.
+fn grace_with_jobs(host: &HostConfig) -> Duration {
+    host.stop_grace().max(GRACE)
 }

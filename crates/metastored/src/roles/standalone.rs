@@ -7,7 +7,7 @@ use jobmaster::HostConfig;
 use meta_replica::{Replica, ReplicaOptions};
 use process_kit::{BootArgs, Shutdown, boot, telemetry::LogConfig};
 
-use super::{say_ready, store};
+use super::{grace_with_jobs, say_ready, store};
 use crate::args::Ports;
 
 /// The one node's name.
@@ -92,7 +92,7 @@ pub async fn run(args: &BootArgs, ports: Ports) -> anyhow::Result<()> {
     }
     shutdown.begun().await;
     // Whoever uses the store gives its leases back before the store goes.
-    consumers.finish(process_kit::shutdown::GRACE).await;
+    consumers.finish(grace_with_jobs(&config.host)).await;
     replica.shutdown().await;
     Ok(())
 }

@@ -81,7 +81,7 @@ impl Sim {
         let give_up_on = found.placed.as_ref().filter(|_| self.roll(4) == 0).map(|placed| {
             records::record::NodeRef { node: placed.node.clone(), incarnation: placed.incarnation }
         });
-        let wish = jobs::Drive { job, give_up_on, retention: 0, now_ms: 0 };
+        let wish = jobs::Drive { job, waited_ms: 0, give_up_on, retention: 0, now_ms: 0 };
         self.send("drive", &dispatcher, jobs::drive(&view, &wish), Effect::None);
     }
 

@@ -83,7 +83,7 @@ impl Dispatcher {
                 placed.insert(job.clone(), (node.clone(), Instant::now()));
             }
             let give_up_on = on.filter(|_| since.is_some_and(|at| at.elapsed() > UNCLAIMED));
-            let wish = Drive { job, give_up_on, retention: 0, now_ms: 0 };
+            let wish = Drive { job, waited_ms: 0, give_up_on, retention: 0, now_ms: 0 };
             self.session.act("job driven", view, jobs::drive(view, &wish)).await;
         }
     }
