@@ -17,7 +17,7 @@ use meta_client::{Kv, TypedKey, WatchRequest};
 use meta_types::{KeyRange, LeaseId};
 use parking_lot::Mutex;
 use process_kit::Shutdown;
-use records::jobs::{Ending, claim, claimable, created, ended, start_attempt};
+use records::jobs::{Ending, MainFailed, claim, claimable, created, ended, main_failed, start_attempt};
 use records::keys::{CopyKey, JobCancelKey, JobKey, UnitKey};
 use records::nodes::{Register, register};
 use records::packages::{BeginUse, begin_use};
@@ -239,6 +239,11 @@ impl FakeNode {
         let exit = Exit { code: Some(1), signal: None, class: None, text: text.into() };
         let ending = Ending { state, exit, created, retention: 0, now_ms: 3 };
         let scope = Scope::default().and_job(id);
+        if state == JobState::Failed {
+            let wish = MainFailed { ending, ran_ms: 0, dice: 0 };
+            let _ = carry_out(&self.0.kv, &scope, |view| main_failed(view, id, epoch, &wish)).await;
+            return;
+        }
         let _ = carry_out(&self.0.kv, &scope, |view| ended(view, id, epoch, &ending)).await;
     }
 }
