@@ -53,3 +53,23 @@ async fn until_stopped(shutdown: &Shutdown, grace: Duration) {
 fn grace_with_jobs(host: &HostConfig) -> Duration {
     host.stop_grace().max(GRACE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// systemd would kill the process, and with it what it still writes.
+    #[test]
+    fn the_units_wait_longer_than_the_process_takes_to_stop() {
+        for unit in [
+            include_str!("../../../../deploy/systemd/metastore-jobmaster.service"),
+            include_str!("../../../../deploy/systemd/metastore-dispatcher.service"),
+        ] {
+            let seconds = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")?.strip_suffix('s'));
+            let waits = Duration::from_secs(seconds.expect("TimeoutStopSec").parse().unwrap());
+            let takes = grace_with_jobs(&HostConfig::default());
+            assert!(takes > HostConfig::default().stop_timeout);
+            assert!(waits > takes + Duration::from_secs(5), "{waits:?} is too short for {takes:?}");
+        }
+    }
+}

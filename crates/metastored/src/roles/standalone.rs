@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use dispatcher::{Dispatcher, DispatcherOptions};
+use dispatcher::{Dispatcher, DispatcherOptions, RestartDefaults};
 use jobmaster::HostConfig;
 use meta_replica::{Replica, ReplicaOptions};
 use process_kit::{BootArgs, Shutdown, boot, telemetry::LogConfig};
@@ -16,7 +16,7 @@ const NAME: &str = "standalone";
 process_kit::config! {
     /// Keys of a standalone process.
     pub struct StandaloneRole {
-        include { log: LogConfig, host: HostConfig }
+        include { log: LogConfig, host: HostConfig, restart: RestartDefaults }
         /// Directory of everything; packages and jobs are in its folder work unless work-dir says otherwise.
         "data-dir" => data_dir: PathBuf = "metastore-data".into(),
         /// Where clients of the store reach it.
@@ -61,6 +61,7 @@ impl StandaloneRole {
             listen_rest: self.listen_rest,
             single_enable: false,
             slots: self.slots,
+            restart: self.restart.clone(),
             web_tmpdir: self.data_dir.join("upload"),
             ..DispatcherOptions::default()
         }
