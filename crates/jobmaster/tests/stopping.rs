@@ -63,10 +63,16 @@ async fn a_stopping_nodes_jobs_start_elsewhere_at_once() {
     let b = cluster.node("b").await;
     // Once is enough; a busy machine gets more tries.
     for _ in 0..5 {
-        let a = roomy(&cluster).await;
+        let mut options = NodeOptions { slots: 8, ..cluster.options("a") };
+        options.host.stop_timeout = Duration::from_millis(1500);
+        let a = cluster.node_with(options).await;
         let program = deploy(&cluster, &a, "app", "nodes=all").await;
         let job = cluster.admit(spec(&program, "forever", &[])).await;
-        assert_eq!(cluster.until_running(&job).await.attempts[0].owner.node, "a");
+        // Keeps the node for a while.
+        let stubborn = cluster.admit(spec(&program, "stubborn", &[])).await;
+        for job in [&job, &stubborn] {
+            assert_eq!(cluster.until_running(job).await.attempts[0].owner.node, "a");
+        }
         let mut versions = history(&cluster, &job).await;
         a.stop().await;
         let moved = cluster.until_job(&job, "the second start", |job| job.attempt == 2).await;
@@ -76,8 +82,12 @@ async fn a_stopping_nodes_jobs_start_elsewhere_at_once() {
         let left_at = exit_of(&first_attempt(&a, &job)).ended_at_ms;
         let pause = Duration::from_millis(moved.attempts[1].started_at_ms.saturating_sub(left_at));
         shortest = shortest.min(pause);
-        cluster.cancel(&job).await;
-        cluster.until_over(&job).await;
+        let stayed_until = exit_of(&first_attempt(&a, &stubborn)).ended_at_ms;
+        assert!(moved.attempts[1].started_at_ms < stayed_until, "it did not wait for the end of the node");
+        for job in [&job, &stubborn] {
+            cluster.cancel(job).await;
+            cluster.until_over(job).await;
+        }
         if shortest < Duration::from_secs(1) {
             break;
         }
@@ -285,7 +295,8 @@ async fn a_node_that_comes_back_leaves_the_job_where_it_is() {
     kv.down.store(true, Ordering::SeqCst);
     let first = first_attempt(&a, &job);
     let give_up = Instant::now() + BOUND;
-    while first.read_exit().unwrap().is_none() {
+    // Its guard holds the lock as long as it lives.
+    while first.lock().is_err() {
         assert!(Instant::now() < give_up, "the guard did not kill");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
