@@ -88,7 +88,11 @@ async fn a_strategy_that_is_none_is_refused_before_anything_is_stored() {
     cluster.node("n1", 1).await;
     let jar = cluster.upload().await;
     for (key, value, says) in [
-        ("restart-strategy", "fixed-dealy", "wants none, fixed-delay, exponential-delay or on-container-loss"),
+        (
+            "restart-strategy",
+            "fixed-dealy",
+            "wants none, fixed-delay, exponential-delay or on-container-loss",
+        ),
         ("restart-strategy.type", "failure-rate", "restart-strategy.type = \"failure-rate\""),
     ] {
         let body = json!({ "triggerId": "T1", "jarId": jar, "flinkConfiguration": { key: value } });

@@ -111,7 +111,9 @@ impl<'a> Claims<'a> {
         let said = self.host.insist(self.tenure, &scope, |view| say_stopping(view, me));
         match timeout(SAY_STOPPING, said).await {
             Ok(Ok(())) => {}
-            Ok(Err(refusal)) => tracing::warn!(%refusal, "the registration does not say that this node stops"),
+            Ok(Err(refusal)) => {
+                tracing::warn!(%refusal, "the registration does not say that this node stops")
+            }
             Err(_) => tracing::warn!("the store does not answer: not said that this node stops"),
         }
     }

@@ -128,9 +128,9 @@ impl JobMaster {
     /// CANCELLING is for people to see: the kill does not wait long for it.
     pub(crate) async fn say_cancelling(&self) {
         let scope = self.scope();
-        let write = self.host.insist(&self.tenure, &scope, |view| {
-            records::jobs::cancelling(view, &self.id, self.epoch)
-        });
+        let write = self
+            .host
+            .insist(&self.tenure, &scope, |view| records::jobs::cancelling(view, &self.id, self.epoch));
         let _ = timeout(STORE_RETRY, write).await;
     }
 }

@@ -207,7 +207,8 @@ async fn a_node_that_cannot_start_a_guard_hands_the_job_on_or_ends_it() {
     let mut once = spec(&program, "finish", &[]);
     once.restart = RestartStrategy::None;
     // Nobody else can have it: it does not try for ever, and main() was never started.
-    let (lost, tried) = (cluster.admit(once.clone()).await, cluster.admit(spec(&program, "finish", &[])).await);
+    let (lost, tried) =
+        (cluster.admit(once.clone()).await, cluster.admit(spec(&program, "finish", &[])).await);
     for job in [&lost, &tried] {
         let (state, exit, record) = cluster.until_over(job).await;
         assert_eq!((state, exit.class.as_deref()), (JobState::Failed, Some("CANNOT_START")));

@@ -8,8 +8,8 @@ pub mod standalone;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
 use ::jobmaster::HostConfig;
+use anyhow::bail;
 use meta_client::{EtcdKv, EtcdOptions, Kv};
 use tokio::sync::watch;
 
@@ -65,7 +65,8 @@ mod tests {
             include_str!("../../../../deploy/systemd/metastore-jobmaster.service"),
             include_str!("../../../../deploy/systemd/metastore-dispatcher.service"),
         ] {
-            let seconds = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")?.strip_suffix('s'));
+            let seconds =
+                unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")?.strip_suffix('s'));
             let waits = Duration::from_secs(seconds.expect("TimeoutStopSec").parse().unwrap());
             let takes = grace_with_jobs(&HostConfig::default());
             assert!(takes > HostConfig::default().stop_timeout);

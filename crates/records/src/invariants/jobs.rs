@@ -133,9 +133,7 @@ pub(super) fn restarts(view: &View, found: &mut Vec<Violation>) -> Result<(), Re
             note(found, "I18", key.encode(), format!("{} restarts with strategy {strategy}", job.failures));
         }
         let is_owned = view.get(&JobOwnerKey::new(&key.job))?.is_some();
-        if job.pause_ms.is_some()
-            && (is_owned || job.placed.is_some() || job.state != JobState::Restarting)
-        {
+        if job.pause_ms.is_some() && (is_owned || job.placed.is_some() || job.state != JobState::Restarting) {
             note(found, "I18", key.encode(), format!("pauses, but is {}", job.state.as_str()));
         }
     }

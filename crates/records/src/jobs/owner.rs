@@ -51,8 +51,7 @@ pub fn start_attempt(view: &View, job: &JobId, epoch: Revision, now_ms: u64) -> 
     record.attempt += 1;
     record.waiting = None;
     let owner = NodeRef { node: owned.owner.node.clone(), incarnation: owned.owner.incarnation };
-    let attempt =
-        Attempt { number: record.attempt, owner, epoch, started_at_ms: now_ms, not_started: false };
+    let attempt = Attempt { number: record.attempt, owner, epoch, started_at_ms: now_ms, not_started: false };
     record.attempts.push(attempt);
     let surplus = record.attempts.len().saturating_sub(Job::MAX_ATTEMPTS_KEPT);
     record.attempts.drain(..surplus);
@@ -132,12 +131,7 @@ pub fn release(view: &View, job: &JobId, epoch: Revision, why: &str) -> Result<P
 
 /// The same of an owner that certainly did not start main(): if it has counted an attempt, that one does not count
 /// where main() may start once only. Scope: the job ([`crate::Scope::and_job`]).
-pub fn release_unstarted(
-    view: &View,
-    job: &JobId,
-    epoch: Revision,
-    why: &str,
-) -> Result<Plan<()>, Refusal> {
+pub fn release_unstarted(view: &View, job: &JobId, epoch: Revision, why: &str) -> Result<Plan<()>, Refusal> {
     match view.get(&JobOwnerKey::new(job))? {
         Some(owner) if owner.create_revision == epoch => {}
         _ => return Ok(Plan::already(())),

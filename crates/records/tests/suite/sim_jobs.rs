@@ -2,8 +2,8 @@
 
 use records::jobs::{self, Cancel, Ending};
 use records::keys::{CopyKey, JobKey, JobOwnerKey, RunKey};
-use records::packages::{self, CopyReport};
 use records::nodes;
+use records::packages::{self, CopyReport};
 use records::record::{Backoff, CopyState, JobState, RestartStrategy};
 use records::runs::{self, Advance, Delete};
 use records::{JobId, View};

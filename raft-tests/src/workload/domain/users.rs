@@ -81,16 +81,17 @@ impl RunUser {
         }
     }
 
-    /// Drains a node, or takes that back.
+    /// Ends a drain if there is one, otherwise drains a node that runs something.
     async fn drain(&mut self) {
-        let Ok(view) = View::load(&*self.client.kv, Scope::nodes()).await else { return };
-        let servers = nodes::live_servers(&view).unwrap_or_default();
-        let Some((node, _)) = self.client.chance.pick(&servers) else { return };
-        let session = self.operator();
-        if nodes::is_draining(&view, &node.node).unwrap_or(false) {
-            session.act("drain ended", &view, nodes::cancel_drain(&view, &node.node)).await;
-        } else if self.client.chance.one_in(2) {
-            session.act("node drained", &view, nodes::drain(&view, &node.node, 0)).await;
+        let Ok(view) = View::load(&*self.client.kv, Scope::jobs()).await else { return };
+        let drained: Vec<NodeDrainKey> = view.keys().unwrap_or_default();
+        if let Some(NodeDrainKey { node }) = self.client.chance.pick(&drained) {
+            self.operator().act("drain ended", &view, nodes::cancel_drain(&view, node)).await;
+            return;
+        }
+        let owned = view.all::<JobOwnerKey>().unwrap_or_default();
+        if let Some((_, owner)) = self.client.chance.pick(&owned) {
+            self.operator().act("node drained", &view, nodes::drain(&view, &owner.node, 0)).await;
         }
     }
 
