@@ -1,6 +1,19 @@
-//! systemd accepts the units. Says so where there is no systemd-analyze.
+//! systemd accepts the units, and stops what runs jobs in a way that leaves the jobs to it.
+//! Says so where there is no systemd-analyze.
 
 use std::{path::Path, process::Command};
+
+/// A SIGTERM of systemd's own would end a job's program before its JobMaster knows that it is to leave: the job would
+/// have failed, where it was to move.
+#[test]
+fn only_the_process_itself_is_told_to_stop() {
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("deploy/systemd");
+    for role in ["jobmaster", "dispatcher"] {
+        let text = std::fs::read_to_string(units.join(format!("metastore-{role}.service"))).unwrap();
+        let modes: Vec<&str> = text.lines().filter(|line| line.starts_with("KillMode=")).collect();
+        assert_eq!(modes, ["KillMode=mixed"], "{role}");
+    }
+}
 
 #[test]
 fn systemd_accepts_the_units() {

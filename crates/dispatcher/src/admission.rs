@@ -1,9 +1,12 @@
 //! Admission: what `/run-async` and `/jars/:jarid/run` share. The run is looked up first, then its packages are
 //! resolved, a JAR that was sent along becomes a private package, and one transaction makes run, job and pins.
 
+use std::collections::BTreeMap;
+
 use flink_rest::RestError;
 use http::StatusCode;
 use meta_client::KvError;
+use records::jobs::restart_strategy;
 use records::keys::{JarKey, UnitKey};
 use records::packages::{resolve, sweep_private};
 use records::record::{JobSpec, PackageRef, RestartStrategy, StatedRequest};
@@ -54,10 +57,12 @@ pub async fn admit_run(front: &Front, submission: Submission, hidden: bool) -> R
             return Ok(Accepted { trigger, admitted });
         }
     }
+    // Before a JAR that was sent along is stored.
+    let restart = restart_of(front, &stated)?;
     let class_path = resolve_packages(front, stated.packages.as_deref().unwrap_or_default()).await?;
     let program = find_program(front, &stated, jar.as_ref()).await?;
     let private = program.private.then(|| program.package.clone());
-    let spec = job_spec(&stated, program, class_path)?;
+    let spec = job_spec(&stated, program, class_path, restart)?;
     let admitted = carry_admission(front, &trigger, stated, spec, hidden).await;
     drop_loser(front, private, &admitted).await;
     let admitted = admitted?;
@@ -140,11 +145,21 @@ fn check_entry_class(stated: &StatedRequest, file: &str, found: &[String]) -> Re
     )))
 }
 
+/// The job's restart strategy, with this dispatcher's defaults for what the request leaves open: from now on it is the
+/// job's, whoever drives it.
+fn restart_of(front: &Front, stated: &StatedRequest) -> Result<RestartStrategy, RestError> {
+    let none = BTreeMap::new();
+    let configuration = stated.flink_configuration.as_ref().unwrap_or(&none);
+    restart_strategy(configuration, &front.options.restart.settings())
+        .map_err(|refusal| bad(&format!("flinkConfiguration: {}", refusal.text)))
+}
+
 /// The job with every default filled in.
 fn job_spec(
     stated: &StatedRequest,
     program: Program,
     class_path: Vec<PackageRef>,
+    restart: RestartStrategy,
 ) -> Result<JobSpec, RestError> {
     let configuration = stated.flink_configuration.clone().unwrap_or_default();
     let setting = |key: &str| configuration.get(key).map(String::as_str);
@@ -154,11 +169,6 @@ fn job_spec(
         (None, Some(text)) => text.parse().ok().filter(|p| *p > 0).ok_or_else(|| {
             bad(&format!("flinkConfiguration: parallelism.default must be at least 1, found \"{text}\""))
         })?,
-    };
-    let strategy = setting("restart-strategy.type").or_else(|| setting("restart-strategy"));
-    let restart = match strategy {
-        Some("none" | "off" | "disable") => RestartStrategy::None,
-        _ => RestartStrategy::OnContainerLoss,
     };
     let entry_class = stated.entry_class.clone().or_else(|| program.entry_classes.first().cloned());
     Ok(JobSpec {

@@ -77,6 +77,7 @@ impl Dispatcher {
     ) -> Result<Self, StartError> {
         records::names::check_node(&options.node_name)
             .map_err(|refusal| StartError::Options(format!("node.name: {refusal}")))?;
+        options.restart.check().map_err(|refusal| StartError::Options(refusal.text))?;
         let listener = bind(Listen {
             addr: options.listen_rest,
             key: "listen.rest",

@@ -3,10 +3,11 @@
 //!
 //! Every dispatcher places; the store's guards let one placement stand, and the claim of the node decides. So that
 //! dispatchers do not get in each other's way, the one that drives a run places its job, and the others step in a
-//! moment later. A job is placed again when its node is gone or did not claim it within [`CLAIM_WITHIN`], counted by
-//! this process's clock.
+//! moment later. A job is placed again when its node is gone, takes no more jobs, or did not claim it within
+//! [`CLAIM_WITHIN`], counted by this process's clock, as the pause after a failure of main() is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use meta_client::{Commit, Stored, commit};
 use meta_types::Revision;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::api_error::ApiError;
 use crate::front::{Front, now_ms};
-use crate::limits::{CLAIM_WITHIN, STEP_IN_AFTER};
+use crate::limits::{CLAIM_WITHIN, RECONCILE_EVERY, STEP_IN_AFTER};
 
 use crate::reconcile::Reconciler;
 
@@ -42,6 +43,8 @@ pub struct JobMasterPrimaryDispatcher {
     settled: BTreeSet<(Revision, JobId)>,
     /// The free slots that the last look was made with.
     last_slots: Slots,
+    /// When the next pause is over.
+    next_due: Duration,
     /// A job ended: slots may have been free and taken in between, so that they look the same as before.
     some_ended: bool,
 }
@@ -67,6 +70,7 @@ impl JobMasterPrimaryDispatcher {
             open: BTreeSet::new(),
             settled: BTreeSet::new(),
             last_slots: Slots::new(),
+            next_due: RECONCILE_EVERY,
             some_ended: false,
         }
     }
@@ -156,16 +160,33 @@ impl JobMasterPrimaryDispatcher {
         }
         let age = seen.since.elapsed();
         if job.placed.is_some() {
-            return age >= CLAIM_WITHIN || !is_alive(slots, job);
+            return age >= CLAIM_WITHIN || !is_takable(slots, job);
         }
+        // A job that may not start again is ended, not placed: nothing to wait for.
+        let Some(age) = age.checked_sub(pause_of(job)) else { return false };
         let driver = self.run_owners.get(&RunOwnerKey::new(&job.trigger));
         driver.is_none_or(|owner| owner.node == self.front.options.node_name) || age >= STEP_IN_AFTER
+    }
+
+    /// How long until the first pause of an open job is over.
+    fn first_pause(&self) -> Duration {
+        let left = self.open.iter().filter_map(|(_, id)| {
+            let pause = pause_of(self.jobs.get(&JobKey::new(id))?);
+            let left = pause.saturating_sub(self.seen.get(id)?.since.elapsed());
+            (!left.is_zero()).then_some(left)
+        });
+        left.min().unwrap_or(RECONCILE_EVERY)
     }
 
     /// The boot to give up on, if the job has waited for its claim long enough.
     fn give_up_on(&self, id: &JobId, job: &Job) -> Option<NodeRef> {
         let waited = self.seen.get(id)?.since.elapsed();
         placed_on(job).filter(|_| waited >= CLAIM_WITHIN)
+    }
+
+    fn waited_ms(&self, id: &JobId) -> u64 {
+        let waited = self.seen.get(id).map_or(Duration::ZERO, |seen| seen.since.elapsed());
+        u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)
     }
 
     async fn drive_one(
@@ -178,6 +199,7 @@ impl JobMasterPrimaryDispatcher {
     ) -> Result<(), ApiError> {
         let wish = Drive {
             job: id.clone(),
+            waited_ms: self.waited_ms(id),
             give_up_on: self.give_up_on(id, job),
             // Only an end needs it, and a job ends here only if it was cancelled or its owner was lost.
             retention: self.front.retentions.job.lease(&*self.front.kv).await?,
@@ -191,9 +213,9 @@ impl JobMasterPrimaryDispatcher {
             }
         };
         if plan.is_empty() {
-            // One that is placed is watched until it is claimed.
+            // One that is placed is watched until it is claimed, one that pauses until the pause is over.
             let at = (job.create_revision, id.clone());
-            if job.placed.is_none() && self.open.remove(&at) {
+            if job.placed.is_none() && job.pause_ms.is_none() && self.open.remove(&at) {
                 self.settled.insert(at);
             }
             return Ok(());
@@ -216,7 +238,7 @@ impl JobMasterPrimaryDispatcher {
                 tracing::info!(%trigger, job = %id, node = me, state = state.as_str(), "job ended");
                 "ended"
             }
-            Driven::Settled => "settled",
+            Driven::Settled | Driven::Pausing => "settled",
         };
         did.add(kind, 1);
         Ok(())
@@ -228,9 +250,13 @@ fn placed_on(job: &Job) -> Option<NodeRef> {
     Some(NodeRef { node: placed.node.clone(), incarnation: placed.incarnation })
 }
 
-/// True if the boot that the job is placed on still lives.
-fn is_alive(slots: &Slots, job: &Job) -> bool {
-    placed_on(job).is_some_and(|node| slots.contains_key(&node))
+/// True if the boot that the job is placed on still lives and takes jobs.
+fn is_takable(slots: &Slots, job: &Job) -> bool {
+    placed_on(job).and_then(|node| slots.get(&node)).is_some_and(|slots| !slots.draining)
+}
+
+fn pause_of(job: &Job) -> Duration {
+    Duration::from_millis(job.pause_ms.unwrap_or(0))
 }
 
 fn is_cancelled(view: &View, id: &JobId) -> bool {
@@ -251,6 +277,10 @@ fn take(slots: &mut Slots, job: &Job, node: &NodeRef) {
 impl Reconciler for JobMasterPrimaryDispatcher {
     const NAME: &'static str = "placement";
 
+    fn next_due(&self) -> Duration {
+        self.next_due
+    }
+
     async fn round(&mut self, view: &View, did: &mut Did) -> Result<(), ApiError> {
         self.note(view);
         let taking = self.taking.iter();
@@ -261,6 +291,7 @@ impl Reconciler for JobMasterPrimaryDispatcher {
             self.drive_one(view, &mut slots, id, job, did).await?;
         }
         self.last_slots = seen_slots;
+        self.next_due = self.first_pause();
         Ok(())
     }
 }

@@ -46,4 +46,4 @@ pub mod warning;
 pub mod web_submission_extension;
 
 pub use dispatcher::{Dispatcher, StartError};
-pub use options::DispatcherOptions;
+pub use options::{DispatcherOptions, RestartDefaults};

@@ -1,14 +1,76 @@
 //! What a dispatcher can be told.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use process_kit::ByteSize;
+use records::Refusal;
+use records::jobs::{STRATEGY_TYPE, restart_strategy};
+
+process_kit::config! {
+    /// What becomes of jobs whose own configuration leaves it open; resolved when a run is admitted.
+    pub struct RestartDefaults {
+        /// What happens when main() fails after it had made a job: "none" (main() is started at most once, whatever is
+        /// lost), "on-container-loss" (the job fails; it moves if its node is lost), "fixed-delay" or
+        /// "exponential-delay" (it is started again; it moves if its node is lost).
+        "restart-strategy.type" => strategy: String = "on-container-loss".to_owned(),
+        /// Restarts over the life of the job.
+        "restart-strategy.fixed-delay.attempts" => fixed_attempts: String = "1".to_owned(),
+        /// Pause before each.
+        "restart-strategy.fixed-delay.delay" => fixed_delay: String = "1 s".to_owned(),
+        /// The first pause.
+        "restart-strategy.exponential-delay.initial-backoff" => initial_backoff: String = "1 s".to_owned(),
+        /// The longest pause.
+        "restart-strategy.exponential-delay.max-backoff" => max_backoff: String = "1 min".to_owned(),
+        /// Each pause is so many times the one before.
+        "restart-strategy.exponential-delay.backoff-multiplier" => multiplier: String = "1.5".to_owned(),
+        /// An attempt that ran so long was well: failures are counted anew.
+        "restart-strategy.exponential-delay.reset-backoff-threshold" => reset_threshold: String = "1 h".to_owned(),
+        /// A pause is longer or shorter by up to this part of it, so that jobs that failed together do not start
+        /// together.
+        "restart-strategy.exponential-delay.jitter-factor" => jitter: String = "0.1".to_owned(),
+        /// Restarts in a row before the job fails, or "infinite".
+        "restart-strategy.exponential-delay.attempts-before-reset-backoff" => attempts_in_a_row: String =
+            "infinite".to_owned(),
+    }
+}
+
+impl RestartDefaults {
+    /// As settings, for what a job's own configuration leaves open.
+    pub fn settings(&self) -> BTreeMap<String, String> {
+        let fixed = "restart-strategy.fixed-delay";
+        let growing = "restart-strategy.exponential-delay";
+        let all = [
+            (STRATEGY_TYPE.to_owned(), &self.strategy),
+            (format!("{fixed}.attempts"), &self.fixed_attempts),
+            (format!("{fixed}.delay"), &self.fixed_delay),
+            (format!("{growing}.initial-backoff"), &self.initial_backoff),
+            (format!("{growing}.max-backoff"), &self.max_backoff),
+            (format!("{growing}.backoff-multiplier"), &self.multiplier),
+            (format!("{growing}.reset-backoff-threshold"), &self.reset_threshold),
+            (format!("{growing}.jitter-factor"), &self.jitter),
+            (format!("{growing}.attempts-before-reset-backoff"), &self.attempts_in_a_row),
+        ];
+        all.into_iter().map(|(key, value)| (key, value.clone())).collect()
+    }
+
+    /// Refuses defaults that no job could start with.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let settings = self.settings();
+        for strategy in ["fixed-delay", "exponential-delay", self.strategy.as_str()] {
+            let named = BTreeMap::from([(STRATEGY_TYPE.to_owned(), strategy.to_owned())]);
+            restart_strategy(&named, &settings)?;
+        }
+        Ok(())
+    }
+}
 
 process_kit::config! {
     /// Configuration of a dispatcher.
     pub struct DispatcherOptions {
+        include { restart: RestartDefaults }
         /// Name of this dispatcher, unique among dispatchers and JobMaster processes.
         "node.name" => node_name: String = "dispatcher-1".to_owned(),
         /// Client addresses of the metastore's replicas, HOST:PORT.

@@ -20,6 +20,11 @@ pub trait Reconciler: Send + 'static {
 
     /// Does what is due and notes each transaction that took place, by kind. The view may be old: writes are guarded.
     fn round(&mut self, view: &View, did: &mut Did) -> impl Future<Output = Result<(), ApiError>> + Send;
+
+    /// When something is due though no record changes, counted from the end of a round.
+    fn next_due(&self) -> Duration {
+        RECONCILE_EVERY
+    }
 }
 
 /// Pause after a failed round.
@@ -38,7 +43,7 @@ pub async fn run<R: Reconciler>(
     loop {
         tokio::select! {
             () = token.cancelled() => return,
-            changed = tokio::time::timeout(RECONCILE_EVERY, views.changed()) => {
+            changed = tokio::time::timeout(reconciler.next_due().min(RECONCILE_EVERY), views.changed()) => {
                 if matches!(changed, Ok(Err(_))) {
                     return;
                 }

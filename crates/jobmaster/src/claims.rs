@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use meta_types::Revision;
 use records::jobs::{claim, is_claimable};
-use records::keys::{JobKey, JobOwnerKey};
+use records::keys::{JobKey, JobOwnerKey, NodeKey};
+use records::nodes::say_stopping;
 use records::record::NodeRef;
 use records::{Changes, Failure, JobId, Scope, View, carry_out, mod_revision};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::host::{Host, blocking};
 use crate::job_master::JobMaster;
-use crate::limits::{RESCAN_EVERY, STORE_RETRY};
+use crate::limits::{RESCAN_EVERY, SAY_STOPPING, STORE_RETRY};
 use crate::session::Tenure;
 
 /// Claims jobs that are placed here and starts their JobMasters.
@@ -23,6 +25,8 @@ pub struct Claims<'a> {
     /// Tasks by their id.
     running: HashMap<tokio::task::Id, JobId>,
     masters: JoinSet<()>,
+    /// Tells them to let go.
+    stop: CancellationToken,
     here: Here,
 }
 
@@ -84,14 +88,34 @@ impl Here {
 impl<'a> Claims<'a> {
     /// Nothing is claimed yet.
     pub fn new(host: &'a Arc<Host>, tenure: &'a Tenure) -> Self {
-        Self { host, tenure, running: HashMap::new(), masters: JoinSet::new(), here: Here::default() }
+        let (running, masters) = (HashMap::new(), JoinSet::new());
+        Self { host, tenure, running, masters, stop: CancellationToken::new(), here: Here::default() }
     }
 
     /// Returns when the last JobMaster let go of its job, after the tenure was lost or the process stops.
     pub async fn run(mut self) {
         self.claim_until_the_end().await;
+        self.say_stopping().await;
+        self.stop.cancel();
         tracing::info!(jobs = self.running.len(), "letting go of jobs");
         while self.masters.join_next().await.is_some() {}
+    }
+
+    /// Before any job is given back: its place is then on another node. A store that does not answer is not waited for.
+    async fn say_stopping(&self) {
+        if self.tenure.lost.is_cancelled() {
+            return;
+        }
+        let me = &self.tenure.session.me;
+        let scope = Scope::default().and_key(&NodeKey::new(&me.node));
+        let said = self.host.insist(self.tenure, &scope, |view| say_stopping(view, me));
+        match timeout(SAY_STOPPING, said).await {
+            Ok(Ok(())) => {}
+            Ok(Err(refusal)) => {
+                tracing::warn!(%refusal, "the registration does not say that this node stops")
+            }
+            Err(_) => tracing::warn!("the store does not answer: not said that this node stops"),
+        }
     }
 
     async fn claim_until_the_end(&mut self) {
@@ -102,7 +126,12 @@ impl<'a> Claims<'a> {
         loop {
             let view = views.borrow_and_update().clone();
             if view.revision() >= self.tenure.session.me.incarnation {
-                again = self.look(&view).await;
+                again = tokio::select! {
+                    biased;
+                    // A claim on its way ends with the lease if it took place.
+                    () = end.cancelled() => return,
+                    again = self.look(&view) => again,
+                };
                 if pruned_at.elapsed() > RESCAN_EVERY {
                     pruned_at = Instant::now();
                     self.prune(&view).await;
@@ -172,8 +201,8 @@ impl<'a> Claims<'a> {
     }
 
     fn start(&mut self, id: JobId, epoch: i64) {
-        let master =
-            JobMaster { host: self.host.clone(), tenure: self.tenure.clone(), id: id.clone(), epoch };
+        let (host, tenure, stop) = (self.host.clone(), self.tenure.clone(), self.stop.clone());
+        let master = JobMaster { host, tenure, id: id.clone(), epoch, stop };
         let task = self.masters.spawn(master.run());
         self.running.insert(task.id(), id);
     }
@@ -249,6 +278,10 @@ mod tests {
             waiting: None,
             created_at_ms: None,
             exit: None,
+            released_epoch: None,
+            failures: 0,
+            pause_ms: None,
+            last_failure: None,
             admitted_at_ms: 0,
             ended_at_ms: None,
             extra: Default::default(),

@@ -9,7 +9,7 @@ use icp_store::{Fetcher, PackageStore, StoreOptions, peer};
 use meta_client::Kv;
 use process_kit::net::{Listen, bind, bind_range};
 use process_kit::{Metrics, Readiness, Rounds, Shutdown, ops_routes};
-use records::jobs::{Ending, ended};
+use records::jobs::{AfterFailure, Ending, MainFailed, ended, main_failed};
 use records::keys::{JobOwnerKey, UnitKey};
 use records::record::{JobState, Node as NodeRecord, UnitState};
 use records::{Failure, JobId, Scope, View, carry_out};
@@ -191,6 +191,7 @@ impl Runner {
             single_enable: options.single_enable,
             boot: self.work_dir.boot.clone(),
             started_at_ms: now_ms(),
+            stopping: false,
             extra: Default::default(),
         };
         Registrar {
@@ -263,7 +264,18 @@ impl Runner {
                 }
                 let retention = self.host.kv.lease_grant(0, self.host.options.job_retention).await?.id;
                 let ending = Ending { state, exit: exit.clone(), created, retention, now_ms: now_ms() };
-                carry_out(&*self.host.kv, &scope, |view| ended(view, job, epoch, &ending)).await?;
+                if state == JobState::Failed {
+                    // How long it ran nobody knows by one clock: not long enough to forget its failures.
+                    let wish = MainFailed { ending, ran_ms: 0, dice: rand::random() };
+                    let planner = |view: &View| main_failed(view, job, epoch, &wish);
+                    let after = carry_out(&*self.host.kv, &scope, planner).await?.answer;
+                    if matches!(after, AfterFailure::Restarts { .. }) {
+                        // No record hangs on it; if this fails it runs out by itself.
+                        let _ = self.host.kv.lease_revoke(retention).await;
+                    }
+                } else {
+                    carry_out(&*self.host.kv, &scope, |view| ended(view, job, epoch, &ending)).await?;
+                }
                 tracing::info!(%job, epoch, state = state.as_str(), "reported how it ended before the restart");
                 Ok::<_, Failure>(())
             };

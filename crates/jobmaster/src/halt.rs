@@ -1,7 +1,10 @@
 //! Why a JobMaster stops.
 
+use std::time::Duration;
+
 use meta_types::Revision;
 use records::keys::{JobCancelKey, JobOwnerKey, UnitKey};
+use records::nodes::is_draining;
 use records::record::{Exit, Job, JobState, PackageRef, UnitState};
 use records::{Class, JobId, Refusal, View};
 
@@ -22,6 +25,15 @@ pub enum Halt {
         exit: Exit,
         /// Whether main() had made it a job.
         created: bool,
+    },
+    /// main() failed; its strategy says whether it starts again.
+    MainFailed {
+        /// In detail.
+        exit: Exit,
+        /// Whether main() had made it a job.
+        created: bool,
+        /// How long the attempt ran.
+        ran: Duration,
     },
     /// It goes on elsewhere.
     Released(String),
@@ -56,16 +68,17 @@ impl From<Refusal> for Halt {
     }
 }
 
-/// Why the records say that this owner is to stop, if they do.
-pub fn look(view: &View, id: &JobId, epoch: Revision, job: &Job) -> Option<Halt> {
+/// Why the records say that this owner is to stop, if they do. `may_move`: main() was not started yet, or may start
+/// again.
+pub fn look(view: &View, id: &JobId, epoch: Revision, job: &Job, may_move: bool) -> Option<Halt> {
     // A view from before the claim says nothing about it.
     if view.revision() < epoch {
         return None;
     }
     let owner = view.get(&JobOwnerKey::new(id)).ok()?;
-    if owner.is_none_or(|owner| owner.create_revision != epoch) {
+    let Some(owner) = owner.filter(|owner| owner.create_revision == epoch) else {
         return Some(Halt::Fenced(format!("epoch {} is over", epoch)));
-    }
+    };
     if let Some(intent) = view.get(&JobCancelKey::new(id)).ok()? {
         return Some(Halt::Cancelled(intent.value.reason));
     }
@@ -74,8 +87,10 @@ pub fn look(view: &View, id: &JobId, epoch: Revision, job: &Job) -> Option<Halt>
         Ok(None) => true,
         Err(_) => false,
     };
-    job.packages().find(forced).map(|package| {
+    if let Some(package) = job.packages().find(forced) {
         let text = format!("package {} was removed by force", package.unit);
-        Halt::failed(failure("PACKAGE_REMOVED", text), false)
-    })
+        return Some(Halt::failed(failure("PACKAGE_REMOVED", text), false));
+    }
+    let is_drained = may_move && is_draining(view, &owner.node).unwrap_or(false);
+    is_drained.then(|| Halt::Released(format!("node {} is being drained", owner.node)))
 }

@@ -4,20 +4,21 @@
 //! claimed -> packages PRESENT and in use -> attempt counted -> guard started -> created -> ended
 //! ```
 //! Everything it writes is fenced by its epoch. It stops early when somebody wants the job gone, when the epoch or
-//! the registration is over, when a package is removed by force, or when the process stops; whatever the reason,
-//! nothing of the attempt runs any more when it returns.
+//! the registration is over, when a package is removed by force, or when the node is drained or stops; whatever the
+//! reason, nothing of the attempt runs any more when it returns. A guard that is being started is waited for first.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use meta_types::{LeaseId, Revision};
-use records::jobs::{Ending, cancelling, created, ended, release, start_attempt};
+use meta_types::Revision;
+use records::jobs::{created, start_attempt};
 use records::keys::{JobCancelKey, JobKey, JobOwnerKey};
-use records::packages::{BeginUse, begin_use, end_use};
-use records::record::{Exit, Job, JobState, PackageRef};
+use records::packages::{BeginUse, begin_use};
+use records::record::{Exit, Job, JobState, PackageRef, RestartStrategy};
 use records::{Class, JobId, Refusal, Scope, View};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
 
@@ -26,11 +27,11 @@ use crate::engines::failure;
 use crate::engines::process::{Start, judge, lost_its_container};
 use crate::gates::Hold;
 use crate::guard::control::Order;
-use crate::guard::spec::{AttemptDir, ExitRecord, Spec};
+use crate::guard::spec::{AttemptDir, Cause, ExitRecord, Spec};
 use crate::halt::{Halt, look};
 use crate::host::{Host, blocking, now_ms};
 use crate::limits::{
-    ALIVE_AFTER, CREATED_LOOK, LAST_WRITES, RELEASE_PAUSE, STOP_GRACE, STORE_RETRY, SUCCESSOR_PAUSE,
+    ALIVE_AFTER, CREATED_LOOK, MAX_FALSE_STARTS, RELEASE_PAUSE, STORE_RETRY, SUCCESSOR_PAUSE,
 };
 use crate::metrics::End;
 use crate::package_copy::{EnsureError, For, ensure};
@@ -46,6 +47,17 @@ pub struct JobMaster {
     pub id: JobId,
     /// The epoch of the claim.
     pub epoch: Revision,
+    /// Cancelled when the node lets go of all its jobs.
+    pub stop: CancellationToken,
+}
+
+/// What a JobMaster has done so far that its last writes depend on.
+#[derive(Default)]
+pub(crate) struct Trace {
+    /// Packages that a use was begun of, or may have been.
+    pub in_use: Vec<PackageRef>,
+    /// Whether main() was started, or may have been.
+    pub main_started: bool,
 }
 
 impl JobMaster {
@@ -58,76 +70,17 @@ impl JobMaster {
 
     async fn run_to_the_end(&self) {
         tracing::info!("claimed");
-        let mut packages = Vec::new();
-        let halt = self.supervise(&mut packages).await;
-        // Nothing runs on them any more.
-        for package in packages {
-            self.end_use(&package).await;
-        }
+        let mut trace = Trace::default();
+        let halt = self.supervise(&mut trace).await;
         tracing::info!(?halt, "left");
-        let written = timeout(self.last_writes(), self.settle(halt)).await;
-        if written.is_err() {
-            tracing::warn!("the end was not written in time; the next owner finds out");
-        }
+        self.settle(halt, trace).await;
     }
 
-    /// A stopping process does not wait for ever for the store.
-    fn last_writes(&self) -> Duration {
-        if self.host.shutdown.token().is_cancelled() { LAST_WRITES } else { Duration::from_secs(24 * 3600) }
-    }
-
-    fn scope(&self) -> Scope {
+    pub(crate) fn scope(&self) -> Scope {
         Scope::default().and_job(&self.id)
     }
 
-    async fn settle(&self, halt: Halt) {
-        let outcome = match halt {
-            Halt::Fenced(why) => {
-                tracing::warn!(why, "no longer the owner: nothing to write");
-                Ok(())
-            }
-            Halt::Released(why) => {
-                self.host
-                    .insist(&self.tenure, &self.scope(), |view| release(view, &self.id, self.epoch, &why))
-                    .await
-            }
-            Halt::Cancelled(why) => self.end(JobState::Canceled, failure("CANCELED", why), false).await,
-            Halt::Over { state, exit, created } => self.end(state, exit, created).await,
-        };
-        if let Err(refusal) = outcome {
-            tracing::info!(%refusal, "the end was not ours to write");
-        }
-    }
-
-    async fn end(&self, state: JobState, exit: Exit, created: bool) -> Result<(), Refusal> {
-        let retention = self.retention().await;
-        let ending = Ending { state, exit, created, retention, now_ms: now_ms() };
-        let written = self
-            .host
-            .insist(&self.tenure, &self.scope(), |view| ended(view, &self.id, self.epoch, &ending))
-            .await;
-        if written.is_err() && retention != 0 {
-            let _ = self.host.kv.lease_revoke(retention).await;
-        }
-        let state = written?;
-        tracing::info!(state = state.as_str(), "the job is over");
-        Ok(())
-    }
-
-    async fn retention(&self) -> LeaseId {
-        loop {
-            match self.host.kv.lease_grant(0, self.host.options.job_retention).await {
-                Ok(granted) => return granted.id,
-                Err(error) => tracing::warn!(%error, "no lease for the record; trying again"),
-            }
-            if self.tenure.lost.is_cancelled() {
-                return 0;
-            }
-            sleep(STORE_RETRY).await;
-        }
-    }
-
-    async fn supervise(&self, packages: &mut Vec<PackageRef>) -> Halt {
+    async fn supervise(&self, trace: &mut Trace) -> Halt {
         let view = loop {
             match View::load(&*self.host.kv, self.scope()).await {
                 Ok(view) => break view,
@@ -150,19 +103,25 @@ impl JobMaster {
         let ops: BTreeSet<&str> = job.packages().map(|package| package.op.as_str()).collect();
         let _holds: Vec<Hold> = ops.into_iter().map(|op| self.host.gates.hold(op)).collect();
         let prepared = tokio::select! {
-            halt = self.unwanted(&job) => return halt,
-            prepared = self.prepare(&job, packages) => prepared,
+            halt = self.unwanted(&job, false) => return halt,
+            prepared = self.prepare(&job, &mut trace.in_use) => prepared,
         };
-        let (attempt, spec) = match prepared {
+        let launched = match prepared {
+            // From here on a guard may be on its way: it is waited for, whoever wants the job gone.
+            Ok(number) => self.launch(&job, number).await,
+            Err(halt) => Err(halt),
+        };
+        let (attempt, spec) = match launched {
             Ok(started) => started,
             Err(halt) => {
                 if matches!(halt, Halt::Released(_)) {
                     // Not at once: the next placement may be here again.
-                    sleep(RELEASE_PAUSE).await;
+                    let _ = timeout(RELEASE_PAUSE, self.stop.cancelled()).await;
                 }
                 return halt;
             }
         };
+        trace.main_started = true;
         self.host.metrics.running.inc();
         let (halt, end) = self.attend(&job, attempt, &spec).await;
         self.host.metrics.running.dec();
@@ -170,8 +129,8 @@ impl JobMaster {
         halt
     }
 
-    /// Packages, attempt, guard.
-    async fn prepare(&self, job: &Job, in_use: &mut Vec<PackageRef>) -> Result<(Attempt, Spec), Halt> {
+    /// Packages, and the attempt is counted.
+    async fn prepare(&self, job: &Job, in_use: &mut Vec<PackageRef>) -> Result<u32, Halt> {
         for package in job.packages() {
             if in_use.contains(package) {
                 continue;
@@ -180,7 +139,7 @@ impl JobMaster {
             in_use.push(package.clone());
             self.begin_use(job, package).await?;
         }
-        if job.attempt > 0 {
+        if !job.ended_cleanly() {
             // Whatever ran before counted its deadline by another clock.
             sleep(SUCCESSOR_PAUSE).await;
         }
@@ -190,10 +149,14 @@ impl JobMaster {
             .host
             .insist(&self.tenure, &scope, |view| start_attempt(view, &self.id, self.epoch, now_ms()))
             .await;
-        let number = match number {
-            Ok(number) => number,
-            Err(refusal) => return Err(self.or_cancelled(refusal).await),
-        };
+        match number {
+            Ok(number) => Ok(number),
+            Err(refusal) => Err(self.or_cancelled(refusal).await),
+        }
+    }
+
+    /// The guard, which starts main(). On an error nothing was started.
+    async fn launch(&self, job: &Job, number: u32) -> Result<(Attempt, Spec), Halt> {
         let dir = AttemptDir::at(self.host.jobs_dir.join(self.id.as_str()).join(number.to_string()));
         let spec = self.spec(job, number, &dir).await.map_err(|exit| Halt::failed(exit, false))?;
         let (host, at, what) = (self.host.clone(), dir, spec.clone());
@@ -205,7 +168,13 @@ impl JobMaster {
         })
         .await;
         let attempt = started.map_err(|error| {
-            Halt::Released(format!("node {} cannot start the guard: {error}", self.host.options.name))
+            let text = format!("node {} cannot start the guard: {error}", self.host.options.name);
+            tracing::warn!(attempt = number, text, "main() was not started");
+            if job.false_starts() + 1 < MAX_FALSE_STARTS {
+                return Halt::Released(text);
+            }
+            let text = format!("{text}; that was start {MAX_FALSE_STARTS} in a row that came to nothing");
+            Halt::failed(failure("CANNOT_START", text), false)
         })?;
         tracing::info!(attempt = number, program = spec.program, "started");
         Ok((attempt, spec))
@@ -256,28 +225,23 @@ impl JobMaster {
         Ok(self.host.insist(&self.tenure, &scope, |view| begin_use(view, &wish)).await?)
     }
 
-    /// If it cannot be written the key ends with the lease.
-    async fn end_use(&self, package: &PackageRef) {
-        let (scope, me) = (Scope::package(&package.unit), &self.tenure.session.me);
-        let holder = self.id.as_str();
-        let ended = self.host.insist(&self.tenure, &scope, |view| end_use(view, &package.unit, me, holder));
-        if timeout(self.last_writes(), ended).await.is_err() {
-            tracing::warn!(package = %package.unit, "the end of a use was not written in time");
-        }
-    }
-
     /// Watches a running attempt to its end. Also answers the end in one word, for the figures.
     async fn attend(&self, job: &Job, mut attempt: Attempt, spec: &Spec) -> (Halt, &'static str) {
-        let mut is_created = false;
+        let (mut is_created, started_at) = (false, Instant::now());
         let stop = tokio::select! {
             exit = attempt.exited() => Ok(exit),
-            halt = self.unwanted(job) => Err(halt),
+            halt = self.unwanted(job, true) => Err(halt),
             halt = self.see_it_created(spec, &mut is_created) => Err(halt),
         };
-        match stop {
-            Ok(exit) => self.ended_by_itself(&attempt, spec, exit, is_created),
-            Err(halt) => (self.stop(attempt, halt, is_created).await, "stopped"),
-        }
+        let exit = match stop {
+            Ok(exit) => exit,
+            Err(halt) => match self.stop(&mut attempt, &halt).await {
+                // It was over before it was told to leave: it does not run again.
+                Some(exit) if exit.cause == Cause::Exited && matches!(halt, Halt::Released(_)) => Some(exit),
+                _ => return (halt.with_created(is_created), "stopped"),
+            },
+        };
+        self.ended_by_itself(&attempt, spec, exit, is_created, started_at.elapsed())
     }
 
     fn ended_by_itself(
@@ -286,6 +250,7 @@ impl JobMaster {
         spec: &Spec,
         exit: Option<ExitRecord>,
         is_created: bool,
+        ran: Duration,
     ) -> (Halt, &'static str) {
         let Some(exit) = exit.filter(|exit| !lost_its_container(Some(exit))) else {
             let why =
@@ -296,7 +261,7 @@ impl JobMaster {
         let is_created = is_created || spec.created_file.as_ref().is_some_and(|file| file.exists());
         match judge(attempt.dir(), spec, &exit, is_created) {
             Ok(exit) => (Halt::Over { state: JobState::Finished, exit, created: true }, "finished"),
-            Err(exit) => (Halt::failed(exit, is_created), "failed"),
+            Err(exit) => (Halt::MainFailed { exit, created: is_created, ran }, "failed"),
         }
     }
 
@@ -337,46 +302,40 @@ impl JobMaster {
     }
 
     /// Ends a running attempt, and returns when nothing of it runs.
-    async fn stop(&self, mut attempt: Attempt, halt: Halt, is_created: bool) -> Halt {
-        let grace = match &halt {
+    async fn stop(&self, attempt: &mut Attempt, halt: &Halt) -> Option<ExitRecord> {
+        let options = &self.host.options.host;
+        let grace = match halt {
             Halt::Fenced(_) => Duration::ZERO,
-            Halt::Released(_) => STOP_GRACE.min(self.host.options.host.cancel_grace),
-            Halt::Cancelled(_) | Halt::Over { .. } => self.host.options.host.cancel_grace,
+            Halt::Released(_) => options.stop_timeout,
+            Halt::Cancelled(_) | Halt::Over { .. } | Halt::MainFailed { .. } => options.cancel_grace,
         };
-        if let Halt::Cancelled(_) = &halt {
+        if let Halt::Cancelled(_) = halt {
             self.say_cancelling().await;
         }
         if !grace.is_zero() {
             attempt.tell(Order::Terminate);
-            if timeout(grace, attempt.exited()).await.is_ok() {
-                return halt.with_created(is_created);
+            if let Ok(exit) = timeout(grace, attempt.exited()).await {
+                return exit;
             }
             tracing::info!(?grace, "did not end by itself; killing it");
         }
         attempt.tell(Order::Kill);
-        attempt.exited().await;
-        halt.with_created(is_created)
-    }
-
-    /// CANCELLING is for people to see: the kill does not wait long for it.
-    async fn say_cancelling(&self) {
-        let scope = self.scope();
-        let write = self.host.insist(&self.tenure, &scope, |view| cancelling(view, &self.id, self.epoch));
-        let _ = timeout(STORE_RETRY, write).await;
+        attempt.exited().await
     }
 
     /// Returns when the job is not to run here any more, and why.
-    async fn unwanted(&self, job: &Job) -> Halt {
+    async fn unwanted(&self, job: &Job, main_started: bool) -> Halt {
         let mut views = self.host.views.clone();
-        let (end, lost) = (self.host.shutdown.token(), &self.tenure.lost);
+        let lost = &self.tenure.lost;
+        let may_move = !main_started || job.spec.restart != RestartStrategy::None;
         loop {
             let view = views.borrow_and_update().clone();
-            if let Some(halt) = look(&view, &self.id, self.epoch, job) {
+            if let Some(halt) = look(&view, &self.id, self.epoch, job, may_move) {
                 return halt;
             }
             tokio::select! {
                 () = lost.cancelled() => return Halt::Fenced("the registration of this node is gone".into()),
-                () = end.cancelled() => {
+                () = self.stop.cancelled() => {
                     return Halt::Released(format!("node {} is stopping", self.host.options.name));
                 }
                 changed = views.changed() => if changed.is_err() {

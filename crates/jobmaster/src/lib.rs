@@ -45,6 +45,7 @@ pub mod register_coordinator;
 pub mod register_report;
 pub mod register_target;
 pub mod session;
+mod settle;
 pub mod take_over;
 pub mod upload_api;
 

@@ -18,7 +18,8 @@ pub const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
 pub const ALIVE_AFTER: Duration = Duration::from_secs(1);
 /// How often the created file is looked for with `created = signal`.
 pub const CREATED_LOOK: Duration = Duration::from_millis(50);
-/// What a successor waits before it starts: the difference of clock rates over a lease, with room to spare.
+/// What a successor of a lost owner waits before it starts: the difference of clock rates over a lease, with room to
+/// spare. After an owner that gave the job back it starts at once.
 pub const SUCCESSOR_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before something that the store did not answer is tried again.
 pub const STORE_RETRY: Duration = Duration::from_millis(300);
@@ -44,8 +45,10 @@ pub const CREATE_DEADLINE_MAX: Duration = Duration::from_secs(3600);
 pub const UNDO_WAIT: Duration = Duration::from_secs(5);
 /// How long the last writes of a stopping node may take.
 pub const LAST_WRITES: Duration = Duration::from_secs(3);
-/// Longest time a stopping node gives its jobs to end by themselves.
-pub const STOP_GRACE: Duration = Duration::from_secs(3);
+/// How long a stopping node tries to say so before it lets go of its jobs.
+pub const SAY_STOPPING: Duration = Duration::from_secs(1);
+/// Starts of a job in a row that came to nothing, on whichever nodes, before it fails with `CANNOT_START`.
+pub const MAX_FALSE_STARTS: usize = 5;
 /// Changes of the records within so long make one view.
 pub const COALESCE: Duration = Duration::from_millis(5);
 /// How long a client may send nothing of an upload that is not whole before the create is undone.

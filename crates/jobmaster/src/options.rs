@@ -11,6 +11,7 @@ use records::record::Role;
 
 use crate::guard::logs::STREAM_LIMIT_BYTES;
 use crate::guard::spec::{Isolation, Limits};
+use crate::limits::{LAST_WRITES, SAY_STOPPING};
 
 /// When a job that runs as a process counts as created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,6 +60,9 @@ process_kit::config! {
         "job.output.max-bytes" => output_max_bytes: ByteSize = ByteSize(STREAM_LIMIT_BYTES),
         /// How long a cancelled job may take to end by itself after SIGTERM.
         "job.cancel.grace" => cancel_grace: Duration = Duration::from_secs(10),
+        /// How long a job may take to end by itself after SIGTERM when this process stops or is drained; then it is
+        /// killed, and goes on elsewhere.
+        "jobmaster.stop-timeout" => stop_timeout: Duration = Duration::from_secs(10),
         /// Renewal of the lease. A job dies if the lease was not renewed for node.lease less node.lease.margin.
         "node.keep-alive" => keep_alive: Duration = Duration::from_secs(3),
         /// How long before the end of the lease everything of this node's jobs is killed.
@@ -68,6 +72,13 @@ process_kit::config! {
         /// Absolute directories from whose trees packages may be registered by copying (icp register --from DIR);
         /// empty = from none. What lies in a package's own place needs no entry.
         "icp.register-from" => register_from: Vec<String> = Vec::new(),
+    }
+}
+
+impl HostConfig {
+    /// How long the whole process may take to stop: its jobs, and what is to be said to the store before and after.
+    pub fn stop_grace(&self) -> Duration {
+        self.stop_timeout + SAY_STOPPING + LAST_WRITES * 2
     }
 }
 

@@ -17,6 +17,8 @@ case $class in
   noflink) echo 'java.lang.NoClassDefFoundError: org/apache/flink/api/common/JobExecutionResult' >&2; exit 1 ;;
   signal) : > "$JOB_CREATED_FILE"; exit "$1" ;;
   nosignal) exit 0 ;;
+  until) while [ ! -e "$1" ]; do sleep 0.05; done ;;
+  once) [ -e "$1" ] && exit 0; : > "$1"; sleep 1.3; exit 4 ;;
   forever) trap 'echo terminated; exit 143' TERM; while :; do sleep 0.05; done ;;
   stubborn) trap '' TERM; (setsid sleep 1000 &); while :; do sleep 0.05; done ;;
   *) echo "no class $class" >&2; exit 1 ;;

@@ -1,6 +1,6 @@
 //! The domain's invariants over the records of one revision (P3, P4, P5), and over a step from one to the next.
 //!
-//! Source: `records::invariants`, I1 to I17 and S1 to S4; DESIGN sections 1, 6 and 7.
+//! Source: `records::invariants`, I1 to I18 and S1 to S4; DESIGN sections 1, 6 and 7.
 
 use records::View;
 use records::invariants::{invariants, step_violations};

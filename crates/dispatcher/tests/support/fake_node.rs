@@ -17,7 +17,7 @@ use meta_client::{Kv, TypedKey, WatchRequest};
 use meta_types::{KeyRange, LeaseId};
 use parking_lot::Mutex;
 use process_kit::Shutdown;
-use records::jobs::{Ending, claim, claimable, created, ended, start_attempt};
+use records::jobs::{Ending, MainFailed, claim, claimable, created, ended, main_failed, start_attempt};
 use records::keys::{CopyKey, JobCancelKey, JobKey, JobOwnerKey, UnitKey};
 use records::nodes::{Register, register};
 use records::packages::{BeginUse, begin_use};
@@ -69,6 +69,7 @@ impl FakeNode {
             single_enable: None,
             boot: format!("boot of {name} under {lease}"),
             started_at_ms: 0,
+            stopping: false,
             extra: Default::default(),
         };
         let request = Register { name: name.into(), node, lease };
@@ -239,6 +240,11 @@ impl FakeNode {
         let exit = Exit { code: Some(1), signal: None, class: None, text: text.into() };
         let ending = Ending { state, exit, created, retention: 0, now_ms: 3 };
         let scope = Scope::default().and_job(id);
+        if state == JobState::Failed {
+            let wish = MainFailed { ending, ran_ms: 0, dice: 0 };
+            let _ = carry_out(&self.0.kv, &scope, |view| main_failed(view, id, epoch, &wish)).await;
+            return;
+        }
         let _ = carry_out(&self.0.kv, &scope, |view| ended(view, id, epoch, &ending)).await;
     }
 }

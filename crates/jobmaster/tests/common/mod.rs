@@ -17,7 +17,7 @@ use meta_client::{Kv, MemKv, Stored};
 use process_kit::{ByteSize, Shutdown};
 use records::jobs::{Cancel, Drive, drive, ownerless, request_cancel};
 use records::keys::{JobKey, UnitKey};
-use records::nodes::{Register, register};
+use records::nodes::{Register, cancel_drain, drain, register};
 use records::packages::{Remove, finish, force_remove, remove};
 use records::record::{
     Exit, Job, JobSpec, JobState, Node as NodeRecord, NodeRef, PackageRef, RestartStrategy, Role,
@@ -66,6 +66,7 @@ impl Cluster {
             single_enable: Some(true),
             boot: "d".into(),
             started_at_ms: 0,
+            stopping: false,
             extra: Default::default(),
         };
         let request = Register { name: "d".into(), node, lease };
@@ -92,6 +93,7 @@ impl Cluster {
                 java: fake_java(),
                 min_free: ByteSize(0),
                 cancel_grace: Duration::from_millis(500),
+                stop_timeout: Duration::from_millis(500),
                 ..HostConfig::default()
             },
             ..NodeOptions::default()
@@ -181,6 +183,14 @@ impl Cluster {
         let wish = Cancel { job: id.clone(), reason: "cancel".into(), retention: 0, now_ms: 0 };
         let scope = Scope::default().and_job(id);
         carry_out(&*self.kv, &scope, |view| request_cancel(view, &wish)).await.unwrap();
+    }
+
+    pub async fn drain(&self, node: &str) {
+        carry_out(&*self.kv, &Scope::nodes(), |view| drain(view, node, 0)).await.unwrap();
+    }
+
+    pub async fn cancel_drain(&self, node: &str) {
+        carry_out(&*self.kv, &Scope::nodes(), |view| cancel_drain(view, node)).await.unwrap();
     }
 
     pub async fn remove(&self, unit: &UnitId, force: bool) {
@@ -284,10 +294,16 @@ pub fn spec(program: &PackageRef, class: &str, args: &[&str]) -> JobSpec {
 /// What dispatchers do: places ownerless jobs, finishes removals.
 async fn place_jobs(kv: Arc<MemKv>, end: Shutdown) {
     let token = end.token();
+    let mut seen: BTreeMap<JobId, (i64, Instant)> = BTreeMap::new();
     while !token.is_cancelled() {
         let view = View::load(&*kv, Scope::jobs()).await.unwrap();
-        for (job, _) in ownerless(&view).unwrap() {
-            let wish = Drive { job, give_up_on: None, retention: 0, now_ms: 0 };
+        for (job, found) in ownerless(&view).unwrap() {
+            let (revision, since) = seen.entry(job.clone()).or_insert((0, Instant::now()));
+            if *revision != found.mod_revision {
+                (*revision, *since) = (found.mod_revision, Instant::now());
+            }
+            let waited_ms = since.elapsed().as_millis() as u64;
+            let wish = Drive { job, waited_ms, give_up_on: None, retention: 0, now_ms: 0 };
             let _ = carry_out(&*kv, &Scope::jobs(), |view| drive(view, &wish)).await;
         }
         let view = View::load(&*kv, Scope::packages()).await.unwrap();

@@ -8,6 +8,7 @@ pub mod standalone;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::jobmaster::HostConfig;
 use anyhow::bail;
 use meta_client::{EtcdKv, EtcdOptions, Kv};
 use tokio::sync::watch;
@@ -42,8 +43,34 @@ async fn until_registered<T: Send + Sync>(
     }
 }
 
-/// Waits for a signal, then for everything that must be done before the end.
-async fn until_stopped(shutdown: &Shutdown) {
+/// Waits for a signal, then, at most `grace`, for everything that must be done before the end.
+async fn until_stopped(shutdown: &Shutdown, grace: Duration) {
     shutdown.begun().await;
-    shutdown.finish(GRACE).await;
+    shutdown.finish(grace).await;
+}
+
+/// How long a process that hosts jobs may take to stop.
+fn grace_with_jobs(host: &HostConfig) -> Duration {
+    host.stop_grace().max(GRACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// systemd would kill the process, and with it what it still writes.
+    #[test]
+    fn the_units_wait_longer_than_the_process_takes_to_stop() {
+        for unit in [
+            include_str!("../../../../deploy/systemd/metastore-jobmaster.service"),
+            include_str!("../../../../deploy/systemd/metastore-dispatcher.service"),
+        ] {
+            let seconds =
+                unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")?.strip_suffix('s'));
+            let waits = Duration::from_secs(seconds.expect("TimeoutStopSec").parse().unwrap());
+            let takes = grace_with_jobs(&HostConfig::default());
+            assert!(takes > HostConfig::default().stop_timeout);
+            assert!(waits > takes + Duration::from_secs(5), "{waits:?} is too short for {takes:?}");
+        }
+    }
 }

@@ -2,12 +2,12 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use dispatcher::{Dispatcher, DispatcherOptions};
+use dispatcher::{Dispatcher, DispatcherOptions, RestartDefaults};
 use jobmaster::HostConfig;
 use meta_replica::{Replica, ReplicaOptions};
 use process_kit::{BootArgs, Shutdown, boot, telemetry::LogConfig};
 
-use super::{say_ready, store};
+use super::{grace_with_jobs, say_ready, store};
 use crate::args::Ports;
 
 /// The one node's name.
@@ -16,7 +16,7 @@ const NAME: &str = "standalone";
 process_kit::config! {
     /// Keys of a standalone process.
     pub struct StandaloneRole {
-        include { log: LogConfig, host: HostConfig }
+        include { log: LogConfig, host: HostConfig, restart: RestartDefaults }
         /// Directory of everything; packages and jobs are in its folder work unless work-dir says otherwise.
         "data-dir" => data_dir: PathBuf = "metastore-data".into(),
         /// Where clients of the store reach it.
@@ -61,6 +61,7 @@ impl StandaloneRole {
             listen_rest: self.listen_rest,
             single_enable: false,
             slots: self.slots,
+            restart: self.restart.clone(),
             web_tmpdir: self.data_dir.join("upload"),
             ..DispatcherOptions::default()
         }
@@ -92,7 +93,7 @@ pub async fn run(args: &BootArgs, ports: Ports) -> anyhow::Result<()> {
     }
     shutdown.begun().await;
     // Whoever uses the store gives its leases back before the store goes.
-    consumers.finish(process_kit::shutdown::GRACE).await;
+    consumers.finish(grace_with_jobs(&config.host)).await;
     replica.shutdown().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! I6, I10, I11, I12, I15, I16, I17: a job, its owner, its attempts and its packages fit together.
+//! I6, I10, I11, I12, I15, I16, I17, I18: a job, its owner, its attempts and its packages fit together.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use meta_client::TypedKey;
 
 use super::{Violation, note};
 use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeKey, PinKey, UnitKey, UseKey};
-use crate::record::{PackageRef, RestartStrategy, UnitState};
+use crate::record::{JobState, PackageRef, RestartStrategy, UnitState};
 use crate::refusal::Refusal;
 use crate::view::View;
 
@@ -95,8 +95,9 @@ pub(super) fn attempts(view: &View, found: &mut Vec<Violation>) -> Result<(), Re
         if !rising || job.attempts.last().map_or(0, |last| last.number) != job.attempt {
             note(found, "I16", key.encode(), format!("attempt {} of {:?}", job.attempt, job.attempts));
         }
-        if job.spec.restart == RestartStrategy::None && job.attempt > 1 {
-            note(found, "I16", key.encode(), format!("started {} times, but may start once", job.attempt));
+        let starts = job.main_starts();
+        if job.spec.restart == RestartStrategy::None && starts > 1 {
+            note(found, "I16", key.encode(), format!("started {starts} times, but may start once"));
         }
         if let (Some(owner), Some(last)) = (view.get(&JobOwnerKey::new(&key.job))?, job.attempts.last())
             && last.epoch > owner.create_revision
@@ -119,6 +120,21 @@ pub(super) fn uses(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusa
             if held.is_none_or(|held| held.op != package.op) && !forced_away(view, package)? {
                 note(found, "I17", key.encode(), format!("runs on {} without a use of it", package.unit));
             }
+        }
+    }
+    Ok(())
+}
+
+/// I18: main() was restarted as often as its strategy allows at most, and a job that pauses has no owner and no place.
+pub(super) fn restarts(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+    for (key, job) in view.all::<JobKey>()? {
+        if job.spec.restart.budget().is_some_and(|budget| job.failures > budget) {
+            let strategy = job.spec.restart.as_str();
+            note(found, "I18", key.encode(), format!("{} restarts with strategy {strategy}", job.failures));
+        }
+        let is_owned = view.get(&JobOwnerKey::new(&key.job))?.is_some();
+        if job.pause_ms.is_some() && (is_owned || job.placed.is_some() || job.state != JobState::Restarting) {
+            note(found, "I18", key.encode(), format!("pauses, but is {}", job.state.as_str()));
         }
     }
     Ok(())

@@ -20,6 +20,7 @@
 //! | I15 | a node owns no more parallelism than it has slots |
 //! | I16 | a job's attempts are numbered up, one an epoch, each epoch newer; at most one if main() may start once (P5) |
 //! | I17 | a started attempt holds a use of each package on its node, those removed by force aside (P4) |
+//! | I18 | main() was restarted as often as its strategy allows at most; a job that pauses has no owner and no place |
 
 mod jobs;
 mod packages;
@@ -53,7 +54,7 @@ impl fmt::Display for Violation {
 type Check = fn(&View, &mut Vec<Violation>) -> Result<(), crate::Refusal>;
 
 /// Every invariant, with its number.
-const CHECKS: [(&str, Check); 17] = [
+const CHECKS: [(&str, Check); 18] = [
     ("I1", shape::readable),
     ("I2", packages::names),
     ("I3", packages::copies),
@@ -71,6 +72,7 @@ const CHECKS: [(&str, Check); 17] = [
     ("I15", jobs::slots),
     ("I16", jobs::attempts),
     ("I17", jobs::uses),
+    ("I18", jobs::restarts),
 ];
 
 /// Everything that is wrong. Scope: [`crate::Scope::everything`].

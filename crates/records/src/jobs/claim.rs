@@ -4,7 +4,7 @@
 use meta_client::Stored;
 use meta_types::{LeaseId, Revision};
 
-use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeKey};
+use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeDrainKey, NodeKey};
 use crate::names::JobId;
 use crate::nodes;
 use crate::plan::{Plan, Steps};
@@ -26,7 +26,7 @@ pub fn is_claimable(job: &Job, me: &NodeRef) -> bool {
 
 /// Claims a job; answers the epoch. A node claims one job at a time, so that its own slots are not promised twice;
 /// what is placed on it and not claimed takes none of them, so two jobs that were placed on the same slot do not
-/// wait for each other. Scope: [`crate::Scope::claim`] with every job the node owns.
+/// wait for each other. A node that is being drained or is stopping claims nothing. Scope: [`crate::Scope::claim`] with every job the node owns.
 pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<Plan<Revision>, Refusal> {
     let key = JobKey::new(job);
     let owner_key = JobOwnerKey::new(job);
@@ -46,6 +46,10 @@ pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<P
     if !is_placed_on(&found, me) {
         return Err(Refusal::fenced(format!("job {job} is not placed on node {}", me.node)));
     }
+    let drain = NodeDrainKey::new(&me.node);
+    if nodes::is_leaving(view, me)? || view.get(&drain)?.is_some() {
+        return Err(Refusal::new(Class::NotYet, format!("node {} takes no new jobs", me.node)));
+    }
     let cancel = JobCancelKey::new(job);
     if view.get(&cancel)?.is_some() {
         return Err(Refusal::wrong_state(format!("job {job} is being cancelled")));
@@ -61,6 +65,7 @@ pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<P
     Ok(Steps::new()
         .absent(&owner_key)
         .absent(&cancel)
+        .absent(&drain)
         .unchanged(&key, &found)
         .stands(&NodeKey::new(&me.node), me.incarnation)
         .put_leased(&owner_key, &record, lease)

@@ -9,10 +9,9 @@ use meta_types::LeaseId;
 use super::{End, NodeSlots, free_slots, terminate};
 use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeKey};
 use crate::names::JobId;
-use crate::nodes;
 use crate::packages::no_server_node;
 use crate::plan::{Plan, Steps};
-use crate::record::{Exit, Job, JobState, NodeRef, Placed, RestartStrategy};
+use crate::record::{Exit, Job, JobState, NodeRef, Placed};
 use crate::refusal::Refusal;
 use crate::view::View;
 
@@ -21,6 +20,8 @@ use crate::view::View;
 pub struct Drive {
     /// The job.
     pub job: JobId,
+    /// How long the caller has seen the job, without an owner, as it is now: what a pause is counted against.
+    pub waited_ms: u64,
     /// A boot that did not claim it in time: placed elsewhere if there is another.
     pub give_up_on: Option<NodeRef>,
     /// The lease the record lives on if this ends the job; 0 = for ever.
@@ -38,6 +39,8 @@ pub enum Driven {
     Ended(JobState),
     /// It is placed there: that node may claim it.
     Placed(NodeRef),
+    /// main() failed, and its next start is not due yet.
+    Pausing,
     /// No node can take it now, and why.
     Waiting(String),
 }
@@ -78,26 +81,31 @@ pub fn drive_among(
         let end = End::canceled(&intent.reason, wish.retention, wish.now_ms);
         return Ok(terminate(steps, &wish.job, &found, end).answer(Driven::Ended(JobState::Canceled)));
     }
-    if found.spec.restart == RestartStrategy::None && found.attempt > 0 {
+    if !found.may_start() {
         let end = owner_lost(&found, wish);
         return Ok(terminate(steps, &wish.job, &found, end).answer(Driven::Ended(JobState::Failed)));
     }
-    place(view, slots, wish, steps.absent(&cancel_key), &key, &found)
+    if found.pause_ms.is_some_and(|pause_ms| wish.waited_ms < pause_ms) {
+        return Ok(Plan::already(Driven::Pausing));
+    }
+    place(slots, wish, steps.absent(&cancel_key), &key, &found)
 }
 
 /// main() was started once and its owner is gone; it may not be started again.
 fn owner_lost(found: &Job, wish: &Drive) -> End {
     let on = found.attempts.last().map_or_else(String::new, |attempt| format!(" {}", attempt.owner.node));
-    let text = format!(
-        "the node{on} that ran main() was lost; restart-strategy none starts main() at most once, so whether it had \
-         an effect is not known"
-    );
+    let text = match found.waiting.as_ref().filter(|_| found.ended_cleanly()) {
+        Some(why) => format!("main() was stopped: {why}; restart-strategy none starts main() at most once"),
+        None => format!(
+            "the node{on} that ran main() was lost; restart-strategy none starts main() at most once, so whether it \
+             had an effect is not known"
+        ),
+    };
     let exit = Exit { class: Some("OWNER_LOST".into()), text, code: None, signal: None };
     End { state: JobState::Failed, exit, created: false, retention: wish.retention, now_ms: wish.now_ms }
 }
 
 fn place(
-    view: &View,
     slots: &BTreeMap<NodeRef, NodeSlots>,
     wish: &Drive,
     steps: Steps,
@@ -107,11 +115,12 @@ fn place(
     if let Some(placed) = &found.placed {
         let node = NodeRef { node: placed.node.clone(), incarnation: placed.incarnation };
         let given_up = wish.give_up_on.as_ref() == Some(&node);
-        if !given_up && nodes::is_alive(view, &node)? {
+        let takes_it = slots.get(&node).is_some_and(|slots| !slots.draining);
+        if !given_up && takes_it {
             return Ok(Plan::already(Driven::Placed(node)));
         }
     }
-    let mut record = found.value.clone();
+    let mut record = Job { pause_ms: None, ..found.value.clone() };
     if found.attempt > 0 && found.is_created() {
         record.state = JobState::Restarting;
     }
@@ -146,21 +155,26 @@ fn choose(slots: &BTreeMap<NodeRef, NodeSlots>, wish: &Drive, found: &Job) -> Re
         _ => slots.free,
     };
     let open = || slots.iter().filter(|(_, slots)| !slots.draining);
-    let fits = |avoid: Option<&NodeRef>| {
+    // One that did not claim in time, or could not start it the last time.
+    let is_poor = |node: &NodeRef| {
+        let failed_it = found.attempts.last().is_some_and(|last| last.not_started && last.owner == *node);
+        wish.give_up_on.as_ref() == Some(node) || failed_it
+    };
+    let fits = |poor_too: bool| {
         open()
-            .filter(|(node, slots)| free(node, slots) >= needed && Some(*node) != avoid)
+            .filter(|(node, slots)| free(node, slots) >= needed && (poor_too || !is_poor(node)))
             .max_by_key(|(node, slots)| (free(node, slots), mix(&wish.job, &node.node)))
             .map(|(node, _)| node.clone())
     };
-    // The one that did not claim in time is taken again only if there is no other.
-    if let Some(node) = fits(wish.give_up_on.as_ref()).or_else(|| fits(None)) {
+    // Such a one is taken again only if there is no other.
+    if let Some(node) = fits(false).or_else(|| fits(true)) {
         return Ok(node);
     }
     let largest = open().map(|(_, slots)| i64::from(slots.slots)).max();
     let freest = open().map(|(node, slots)| free(node, slots)).max().unwrap_or(0).max(0);
     Err(match largest {
         None if slots.is_empty() => no_server_node().text,
-        None => "every server node is being drained".into(),
+        None => "every server node is being drained or is stopping".into(),
         Some(largest) if largest < needed => format!("needs {needed} slots, largest node has {largest}"),
         Some(_) => format!("needs {needed} free slots, the freest node has {freest}"),
     })

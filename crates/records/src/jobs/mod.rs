@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! INITIALIZING -claim, start_attempt, created-> RUNNING -ended-> FINISHED | FAILED | CANCELED
-//!      ^  owner lost before created     |  owner lost
+//!      ^  owner lost before created     |  owner lost, or main() failed and its strategy has a restart left
 //!      +--------------------------------+--> RESTARTING -> (next attempt) RUNNING
 //! ```
 //! The txn that makes a job terminal also removes its pins, its owner key and any wish to cancel it.
@@ -18,6 +18,8 @@ mod claim;
 mod drive;
 mod list;
 mod owner;
+mod restart;
+mod restart_settings;
 mod slots;
 mod terminal;
 
@@ -26,6 +28,8 @@ pub use cancel::{Cancel, CancelAnswer, request_cancel};
 pub use claim::{claim, claimable, is_claimable};
 pub use drive::{Drive, Driven, drive, drive_among, ownerless};
 pub use list::{JobView, job, jobs};
-pub use owner::{Ending, cancelling, created, ended, release, start_attempt};
+pub use owner::{Ending, cancelling, created, ended, release, release_unstarted, start_attempt};
+pub use restart::{AfterFailure, MainFailed, main_failed};
+pub use restart_settings::{STRATEGY_TYPE, restart_strategy};
 pub use slots::{NodeSlots, count_slots, free_slots};
 pub(crate) use terminal::{End, terminate};

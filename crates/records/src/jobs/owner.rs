@@ -9,7 +9,7 @@ use super::{End, terminate};
 use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, UseKey};
 use crate::names::JobId;
 use crate::plan::{Plan, Steps};
-use crate::record::{Attempt, Exit, Job, JobOwner, JobState, NodeRef, RestartStrategy};
+use crate::record::{Attempt, Exit, Job, JobOwner, JobState, NodeRef};
 use crate::refusal::{Class, Refusal};
 use crate::view::View;
 
@@ -43,7 +43,7 @@ pub fn start_attempt(view: &View, job: &JobId, epoch: Revision, now_ms: u64) -> 
     if view.get(&cancel)?.is_some() {
         return Err(being_cancelled(job));
     }
-    if owned.found.spec.restart == RestartStrategy::None && owned.found.attempt > 0 {
+    if !owned.found.may_start() {
         return Err(Refusal::wrong_state(format!("job {job} may be started once only")));
     }
     let steps = owned.packages_in_use(view, job)?;
@@ -51,7 +51,8 @@ pub fn start_attempt(view: &View, job: &JobId, epoch: Revision, now_ms: u64) -> 
     record.attempt += 1;
     record.waiting = None;
     let owner = NodeRef { node: owned.owner.node.clone(), incarnation: owned.owner.incarnation };
-    record.attempts.push(Attempt { number: record.attempt, owner, epoch, started_at_ms: now_ms });
+    let attempt = Attempt { number: record.attempt, owner, epoch, started_at_ms: now_ms, not_started: false };
+    record.attempts.push(attempt);
     let surplus = record.attempts.len().saturating_sub(Job::MAX_ATTEMPTS_KEPT);
     record.attempts.drain(..surplus);
     let number = record.attempt;
@@ -123,14 +124,28 @@ pub fn release(view: &View, job: &JobId, epoch: Revision, why: &str) -> Result<P
         _ => return Ok(Plan::already(())),
     }
     let owned = owned(view, job, epoch)?;
-    let mut record = owned.found.value.clone();
-    record.placed = None;
+    let mut record = owned.given_back(epoch);
     record.waiting = Some(why.into());
-    let steps = owned.end_uses(owned.steps(), job);
-    Ok(steps.put(&owned.key, &record).delete(&owned.owner_key).answer(()))
+    Ok(owned.give_back(job, &record).answer(()))
 }
 
-struct Owned {
+/// The same of an owner that certainly did not start main(): if it has counted an attempt, that one does not count
+/// where main() may start once only. Scope: the job ([`crate::Scope::and_job`]).
+pub fn release_unstarted(view: &View, job: &JobId, epoch: Revision, why: &str) -> Result<Plan<()>, Refusal> {
+    match view.get(&JobOwnerKey::new(job))? {
+        Some(owner) if owner.create_revision == epoch => {}
+        _ => return Ok(Plan::already(())),
+    }
+    let owned = owned(view, job, epoch)?;
+    let mut record = owned.given_back(epoch);
+    record.waiting = Some(why.into());
+    if let Some(last) = record.attempts.last_mut().filter(|last| last.epoch == epoch) {
+        last.not_started = true;
+    }
+    Ok(owned.give_back(job, &record).answer(()))
+}
+
+pub(super) struct Owned {
     key: JobKey,
     found: Stored<Job>,
     owner_key: JobOwnerKey,
@@ -168,6 +183,16 @@ impl Owned {
         Ok(steps)
     }
 
+    /// The record of a job that its owner gives back, with nothing of it running any more.
+    pub(super) fn given_back(&self, epoch: Revision) -> Job {
+        Job { placed: None, released_epoch: Some(epoch), ..self.found.value.clone() }
+    }
+
+    /// Writes it, and ends what was the owner's.
+    pub(super) fn give_back(&self, job: &JobId, record: &Job) -> Steps {
+        self.end_uses(self.steps(), job).put(&self.key, record).delete(&self.owner_key)
+    }
+
     /// Nothing of the job runs on the owner's node any more.
     fn end_uses(&self, steps: Steps, job: &JobId) -> Steps {
         let holder = job.to_string();
@@ -179,7 +204,7 @@ impl Owned {
         uses.iter().fold(steps, |steps, used| steps.delete(used))
     }
 
-    fn started(&self) -> Result<(), Refusal> {
+    pub(super) fn started(&self) -> Result<(), Refusal> {
         if self.found.attempts.last().is_some_and(|attempt| attempt.epoch == self.epoch) {
             return Ok(());
         }
@@ -187,7 +212,7 @@ impl Owned {
     }
 }
 
-fn owned(view: &View, job: &JobId, epoch: Revision) -> Result<Owned, Refusal> {
+pub(super) fn owned(view: &View, job: &JobId, epoch: Revision) -> Result<Owned, Refusal> {
     let (key, owner_key) = (JobKey::new(job), JobOwnerKey::new(job));
     let owner = view.get(&owner_key)?.filter(|owner| owner.create_revision == epoch);
     let owner = owner.ok_or_else(|| Refusal::fenced(format!("job {job}: epoch {epoch} is over")))?;

@@ -16,7 +16,7 @@ pub struct NodeSlots {
     pub slots: u32,
     /// What is left; below 0 if its slots were lowered under running jobs.
     pub free: i64,
-    /// True if an operator wants no new jobs there.
+    /// True if no new jobs go there: an operator drains it, or it is stopping.
     pub draining: bool,
 }
 
@@ -34,7 +34,7 @@ pub fn count_slots<'a>(
 ) -> Result<BTreeMap<NodeRef, NodeSlots>, Refusal> {
     let mut slots = BTreeMap::new();
     for (node, record) in nodes::live_servers(view)? {
-        let draining = nodes::is_draining(view, &node.node)?;
+        let draining = record.stopping || nodes::is_draining(view, &node.node)?;
         slots.insert(node, NodeSlots { slots: record.slots, free: i64::from(record.slots), draining });
     }
     let owners: BTreeMap<JobId, NodeRef> = view

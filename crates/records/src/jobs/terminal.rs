@@ -41,6 +41,7 @@ pub(crate) fn terminate(steps: Steps, job: &JobId, found: &Stored<Job>, end: End
     record.exit = Some(end.exit);
     record.ended_at_ms = Some(end.now_ms);
     record.waiting = None;
+    record.pause_ms = None;
     if end.created && record.created_at_ms.is_none() {
         record.created_at_ms = Some(end.now_ms);
     }

@@ -9,7 +9,7 @@ use crate::record::{Node, NodeRef};
 use crate::refusal::Refusal;
 use crate::view::View;
 
-pub use register::{Register, cancel_drain, drain, register, update};
+pub use register::{Register, cancel_drain, drain, register, say_stopping, update};
 
 /// True if this boot of the node still holds its key.
 pub fn is_alive(view: &View, node: &NodeRef) -> Result<bool, Refusal> {
@@ -51,6 +51,12 @@ pub fn servers_line(view: &View) -> Result<String, Refusal> {
         [] => "no server node is alive".to_owned(),
         names => format!("live server nodes: {}", names.join(", ")),
     })
+}
+
+/// True if this boot begins to stop.
+pub fn is_leaving(view: &View, node: &NodeRef) -> Result<bool, Refusal> {
+    let found = view.get(&NodeKey::new(&node.node))?;
+    Ok(found.is_some_and(|found| found.create_revision == node.incarnation && found.stopping))
 }
 
 /// True if an operator wants no new jobs there.

@@ -5,6 +5,7 @@ use meta_types::LeaseId;
 
 use crate::keys::{NodeDrainKey, NodeKey};
 use crate::names::check_node;
+use crate::nodes::servers_line;
 use crate::plan::{Plan, Steps, put_kept};
 use crate::record::{Node, NodeDrain, NodeRef};
 use crate::refusal::{Class, Refusal};
@@ -59,14 +60,34 @@ pub fn update(view: &View, me: &NodeRef, node: &Node) -> Result<Plan<()>, Refusa
     }
 }
 
-/// Wishes that a node takes no new jobs. Scope: [`crate::Scope::nodes`].
+/// Says that this boot begins to stop, so that what it gives back is not placed on it again.
+/// Scope: [`crate::Scope::nodes`].
+pub fn say_stopping(view: &View, me: &NodeRef) -> Result<Plan<()>, Refusal> {
+    match view.get(&NodeKey::new(&me.node))? {
+        Some(held) if held.create_revision == me.incarnation => {
+            update(view, me, &Node { stopping: true, ..held.value })
+        }
+        _ => Err(Refusal::fenced(format!("node {}: this boot's registration is gone", me.node))),
+    }
+}
+
+/// Wishes that a node takes no new jobs and gives back those that may move; a job whose main() may start once only
+/// stays until it ends. Scope: [`crate::Scope::nodes`].
 pub fn drain(view: &View, node: &str, now_ms: u64) -> Result<Plan<()>, Refusal> {
     let key = NodeDrainKey { node: node.into() };
     if view.get(&key)?.is_some() {
         return Ok(Plan::already(()));
     }
-    if view.get(&NodeKey { node: node.into() })?.is_none() {
-        return Err(Refusal::not_found(format!("there is no live node {node}")));
+    match view.get(&NodeKey { node: node.into() })? {
+        None => {
+            let line = servers_line(view)?;
+            return Err(Refusal::not_found(format!("there is no live node {node}; {line}")));
+        }
+        Some(found) if !found.is_server() => {
+            let line = servers_line(view)?;
+            return Err(Refusal::wrong_state(format!("node {node} runs no jobs: nothing to drain; {line}")));
+        }
+        Some(_) => {}
     }
     let record = NodeDrain { since_ms: now_ms, ..NodeDrain::default() };
     Ok(Steps::new().absent(&key).put(&key, &record).answer(()))

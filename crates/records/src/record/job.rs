@@ -7,6 +7,7 @@ use meta_types::Revision;
 use serde::{Deserialize, Serialize};
 
 use super::node::NodeRef;
+use super::restart::RestartStrategy;
 use super::run::{PackageRef, RestoreMode};
 use crate::names::TriggerId;
 
@@ -49,17 +50,6 @@ impl JobState {
     }
 }
 
-/// What happens after a container is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RestartStrategy {
-    /// The job moves to another container.
-    #[default]
-    OnContainerLoss,
-    /// main() is started at most once.
-    None,
-}
-
 /// What is to be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
@@ -92,7 +82,7 @@ pub struct JobSpec {
     /// Configuration of this job.
     #[serde(default)]
     pub configuration: BTreeMap<String, String>,
-    /// What happens after a container is lost.
+    /// What happens after a container is lost or main() failed.
     #[serde(default)]
     pub restart: RestartStrategy,
 }
@@ -120,6 +110,9 @@ pub struct Attempt {
     pub epoch: Revision,
     /// When it was started.
     pub started_at_ms: u64,
+    /// True if main() certainly was not started: the guard could not be, or the job was given back before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_started: bool,
 }
 
 /// How a job ended, or why it was given up.
@@ -166,6 +159,19 @@ pub struct Job {
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
+    /// The epoch of the last owner that gave the job back, with nothing of it running any more: its successor need not
+    /// wait for any clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_epoch: Option<Revision>,
+    /// Failures of main() that count against its restart strategy.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failures: u32,
+    /// The pause after the last of them, until the job is placed again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_ms: Option<u64>,
+    /// The last of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<Exit>,
     /// When it was admitted.
     pub admitted_at_ms: u64,
     /// When it ended.
@@ -178,6 +184,10 @@ pub struct Job {
 
 impl Record for Job {}
 
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 impl Job {
     /// Starts that are remembered.
     pub const MAX_ATTEMPTS_KEPT: usize = 20;
@@ -185,6 +195,23 @@ impl Job {
     /// True if main() made it a job.
     pub fn is_created(&self) -> bool {
         self.created_at_ms.is_some()
+    }
+    /// How often main() was started, or may have been.
+    pub fn main_starts(&self) -> u32 {
+        let certainly_not = self.attempts.iter().filter(|attempt| attempt.not_started).count();
+        self.attempt.saturating_sub(u32::try_from(certainly_not).unwrap_or(u32::MAX))
+    }
+    /// How often in a row, up to now, an attempt was counted and main() was not started.
+    pub fn false_starts(&self) -> usize {
+        self.attempts.iter().rev().take_while(|attempt| attempt.not_started).count()
+    }
+    /// True if main() may be started, for the first time or again.
+    pub fn may_start(&self) -> bool {
+        self.spec.restart != RestartStrategy::None || self.main_starts() == 0
+    }
+    /// True if the last attempt certainly left nothing that runs: its owner said so.
+    pub fn ended_cleanly(&self) -> bool {
+        self.attempts.last().is_none_or(|last| self.released_epoch == Some(last.epoch))
     }
     /// Every package it runs on, the program first.
     pub fn packages(&self) -> impl Iterator<Item = &PackageRef> {

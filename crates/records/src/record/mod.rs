@@ -6,14 +6,16 @@ mod job;
 mod manifest;
 mod misc;
 mod node;
+mod restart;
 mod run;
 mod unit;
 
 pub use copy::{Copy, CopyState, Use};
-pub use job::{Attempt, CancelIntent, Exit, Job, JobOwner, JobSpec, JobState, Placed, RestartStrategy};
+pub use job::{Attempt, CancelIntent, Exit, Job, JobOwner, JobSpec, JobState, Placed};
 pub use manifest::{Manifest, ManifestFile};
 pub use misc::{Jar, NameHolder, Pin, Req, ReqOutcome};
 pub use node::{Node, NodeDrain, NodeRef, Role};
+pub use restart::{Backoff, Restart, RestartStrategy};
 pub use run::{
     FailureCause, PackageRef, Phase, RestoreMode, Run, RunOwner, RunResult, RunToken, StatedRequest, TokenEnd,
 };

@@ -51,6 +51,9 @@ pub struct Node {
     /// When it started.
     #[serde(default)]
     pub started_at_ms: u64,
+    /// True from the moment it begins to stop: it takes no new jobs and gives back those it has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopping: bool,
     /// Fields of newer writers.
     #[serde(flatten)]
     pub extra: Extra,
@@ -69,7 +72,7 @@ impl Node {
     }
 }
 
-/// An operator's wish that a node takes no new jobs.
+/// An operator's wish that a node takes no new jobs and gives back those it has, where main() may start again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDrain {
     /// Since when.

@@ -18,8 +18,11 @@ impl Sim {
             0 | 1 | 12 => self.create(),
             2..=5 => self.submit(),
             6 => self.delete_or_cancel(),
-            7 if self.roll(2) == 0 => self.remove_package(),
-            7 => self.submit(),
+            7 => match self.roll(4) {
+                0 => self.remove_package(),
+                1 | 2 => self.drain_node(),
+                _ => self.stop_node(),
+            },
             8 => {
                 let name = SERVERS[self.roll(3)];
                 if self.roll(3) == 0 { self.crash(name) } else { self.boot_if_down(name) }
@@ -104,6 +107,13 @@ impl Sim {
     /// Everybody lives, nothing is lost: all that is in progress comes to an end, and nothing is left behind.
     pub fn calm_down(&mut self) {
         self.calm = true;
+        self.end_drains();
+        for name in SERVERS {
+            let me = self.procs[name].clone().map(|proc| proc.me);
+            if me.is_some_and(|me| records::nodes::is_leaving(&self.world.view(), &me).unwrap()) {
+                self.crash(name);
+            }
+        }
         for name in SERVERS.iter().chain(&DISPATCHERS) {
             self.pass();
             self.pass();
@@ -112,6 +122,8 @@ impl Sim {
         while !self.flights.is_empty() {
             self.arrive();
         }
+        // One that was under way.
+        self.end_drains();
         self.world.sparse = 7;
         for round in 0..CALM_ROUNDS {
             // Users move away what is in the way of a package. (The placement may go back and forth between two nodes

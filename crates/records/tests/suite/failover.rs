@@ -7,7 +7,7 @@ use records::{Class, packages};
 
 use crate::world::{Proc, World, admit_wish, drive_wish, job, report, spec, trigger};
 
-fn advance_wish(epoch: i64) -> Advance {
+pub fn advance_wish(epoch: i64) -> Advance {
     Advance { trigger: trigger("t"), epoch, run_retention: 0, token_retention: 0, now_ms: 1 }
 }
 
@@ -15,15 +15,15 @@ fn ending(state: JobState, created: bool) -> Ending {
     Ending { state, exit: Exit { code: Some(0), ..Exit::default() }, created, retention: 0, now_ms: 2 }
 }
 
-struct Setup {
-    world: World,
-    a: Proc,
-    b: Proc,
-    d: Proc,
+pub struct Setup {
+    pub world: World,
+    pub a: Proc,
+    pub b: Proc,
+    pub d: Proc,
 }
 
 /// Two server nodes with one package, one dispatcher, and a run of it.
-fn setup(change: impl FnOnce(&mut Admit)) -> Setup {
+pub fn setup(change: impl FnOnce(&mut Admit)) -> Setup {
     let world = World::default();
     let (a, b, d) = (world.server("a"), world.server("b"), world.dispatcher("d"));
     let package = world.package("p:1", &a, "x");
@@ -35,7 +35,7 @@ fn setup(change: impl FnOnce(&mut Admit)) -> Setup {
 }
 
 impl Setup {
-    fn place(&self) -> &Proc {
+    pub fn place(&self) -> &Proc {
         match self.world.must(|view| jobs::drive(view, &drive_wish(&job(1)))) {
             Driven::Placed(node) if node == self.a.me => &self.a,
             Driven::Placed(node) if node == self.b.me => &self.b,
@@ -43,7 +43,7 @@ impl Setup {
         }
     }
 
-    fn state(&self) -> JobState {
+    pub fn state(&self) -> JobState {
         jobs::job(&self.world.view(), &job(1)).unwrap().unwrap().state()
     }
 }

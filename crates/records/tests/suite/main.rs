@@ -4,11 +4,13 @@
 mod cancel;
 mod copies;
 mod counterexamples;
+mod drain;
 mod drive_sim;
 mod failover;
 mod interleave;
 mod manifests;
 mod register;
+mod restart;
 mod schedules;
 mod sim;
 mod sim_disk;

@@ -2,15 +2,63 @@
 
 use records::jobs::{self, Cancel, Ending};
 use records::keys::{CopyKey, JobKey, JobOwnerKey, RunKey, UnitKey, UseKey};
+use records::nodes;
 use records::packages::{self, BeginUse, CopyReport};
-use records::record::{CopyState, JobState, PackageRef, RestartStrategy};
+use records::record::{Backoff, CopyState, JobState, PackageRef, RestartStrategy};
 use records::runs::{self, Advance, Delete};
 use records::{JobId, View};
 
 use crate::sim::{DISPATCHERS, Effect, Main, SERVERS, Sim};
 use crate::world::{Proc, admit_wish, begin, job, spec, stated, trigger};
 
+/// Strategies of the jobs: few restarts, so that budgets are used up.
+const STRATEGIES: [RestartStrategy; 4] = [
+    RestartStrategy::None,
+    RestartStrategy::OnContainerLoss,
+    RestartStrategy::FixedDelay { attempts: 1, delay_ms: PAUSE_MS },
+    RestartStrategy::ExponentialDelay(Backoff {
+        initial_ms: PAUSE_MS,
+        max_ms: 2 * PAUSE_MS,
+        multiplier_permille: 2000,
+        reset_ms: 10,
+        jitter_permille: 100,
+        attempts: Some(2),
+    }),
+];
+const PAUSE_MS: u64 = 1000;
+/// How a main() ended that its node stopped to give the job back.
+const GIVEN_BACK: JobState = JobState::Restarting;
+
 impl Sim {
+    /// An operator drains a node, or takes that back.
+    pub fn drain_node(&mut self) {
+        let (Some(by), name) = (self.alive(&DISPATCHERS), SERVERS[self.roll(3)]) else { return };
+        let view = self.view();
+        let is_drained = nodes::is_draining(&view, name).unwrap();
+        if is_drained || self.calm {
+            self.send("cancel_drain", &by, nodes::cancel_drain(&view, name), Effect::None);
+        } else {
+            self.send("drain", &by, nodes::drain(&view, name, 0), Effect::None);
+        }
+    }
+
+    /// Nobody drains any more.
+    pub fn end_drains(&mut self) {
+        for name in SERVERS {
+            let plan = nodes::cancel_drain(&self.world.view(), name).unwrap();
+            self.world.commit(plan).expect("nobody else writes");
+        }
+    }
+
+    /// A node begins to stop: it says so, and gives back what it runs. It is gone when it crashes.
+    pub fn stop_node(&mut self) {
+        let Some(node) = self.alive(&SERVERS) else { return };
+        let plan = nodes::say_stopping(&self.world.view(), &node.me);
+        self.send_now("say_stopping", &node, plan);
+        let running = self.mains.values_mut().filter(|main| main.node == node.me && main.over.is_none());
+        running.for_each(|main| main.over = Some(GIVEN_BACK));
+    }
+
     /// A client submits: few triggers, so that they meet; sometimes a different request.
     pub fn submit(&mut self) {
         let Some(dispatcher) = self.alive(&DISPATCHERS) else { return };
@@ -25,8 +73,7 @@ impl Sim {
         let id = format!("t{}", self.roll(40));
         self.next += 1;
         let mut wish = admit_wish(&id, self.next, &program, &dispatcher);
-        let restart =
-            if self.roll(3) == 0 { RestartStrategy::None } else { RestartStrategy::OnContainerLoss };
+        let restart = STRATEGIES[self.roll(STRATEGIES.len())];
         wish.spec = spec(&program, 1 + self.roll(2) as u32, restart);
         if self.roll(8) == 0 {
             wish.stated = stated("other");
@@ -81,7 +128,8 @@ impl Sim {
         let give_up_on = found.placed.as_ref().filter(|_| self.roll(4) == 0).map(|placed| {
             records::record::NodeRef { node: placed.node.clone(), incarnation: placed.incarnation }
         });
-        let wish = jobs::Drive { job, give_up_on, retention: 0, now_ms: 0 };
+        let waited_ms = if self.calm || self.roll(2) == 0 { 2 * PAUSE_MS } else { PAUSE_MS / 2 };
+        let wish = jobs::Drive { job, waited_ms, give_up_on, retention: 0, now_ms: 0 };
         self.send("drive", &dispatcher, jobs::drive(&view, &wish), Effect::None);
     }
 
@@ -152,6 +200,11 @@ impl Sim {
             }
             return self.ensure(node, &program.unit, &program.op, Some(job.clone()));
         }
+        if self.is_leaving(view, node) {
+            self.given_up.insert((job.clone(), epoch));
+            let plan = jobs::release_unstarted(view, job, epoch, "leaving");
+            return self.send("release_unstarted", node, plan, Effect::None);
+        }
         let begun = match self.literal.remove {
             true => crate::sim_literal::begin_use(view, &begin(&program, job, node)),
             false => {
@@ -160,7 +213,8 @@ impl Sim {
         };
         if begun.is_err() || self.roll(12) == 0 {
             self.given_up.insert((job.clone(), epoch));
-            return self.send("release", node, jobs::release(view, job, epoch, "not here"), Effect::None);
+            let plan = jobs::release_unstarted(view, job, epoch, "not here");
+            return self.send("release_unstarted", node, plan, Effect::None);
         }
         if self.roll(8) == 0 {
             self.remove_in_between(node, &program);
@@ -188,6 +242,8 @@ impl Sim {
             if found.cancel_wished {
                 self.send("cancelling", node, jobs::cancelling(view, job, epoch), Effect::None);
                 self.end_main(job, JobState::Canceled);
+            } else if self.is_leaving(view, node) && found.job.spec.restart != RestartStrategy::None {
+                self.end_main(job, GIVEN_BACK);
             } else if !found.job.is_created() || found.job.state == JobState::Restarting {
                 self.send("created", node, jobs::created(view, job, epoch, 0), Effect::None);
             } else if self.calm || self.roll(3) == 0 {
@@ -196,8 +252,23 @@ impl Sim {
             }
             return;
         };
+        if over == GIVEN_BACK {
+            return self.send("release", node, jobs::release(view, job, epoch, "leaving"), Effect::None);
+        }
         let created = over == JobState::Finished;
+        if over == JobState::Failed {
+            let dice = self.roll(usize::MAX) as u32;
+            let ran_ms = self.roll(20) as u64;
+            let wish = jobs::MainFailed { ending: ending(over, created), ran_ms, dice };
+            let plan = jobs::main_failed(view, job, epoch, &wish);
+            return self.send("main_failed", node, plan, Effect::None);
+        }
         self.send("ended", node, jobs::ended(view, job, epoch, &ending(over, created)), Effect::None);
+    }
+
+    /// The node is drained or stopping.
+    fn is_leaving(&self, view: &View, node: &Proc) -> bool {
+        nodes::is_draining(view, &node.me.node).unwrap() || nodes::is_leaving(view, &node.me).unwrap()
     }
 
     fn end_main(&mut self, job: &JobId, state: JobState) {

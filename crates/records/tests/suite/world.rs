@@ -187,6 +187,7 @@ pub fn node(roles: &[Role], slots: u32, boot: &str) -> Node {
         single_enable: None,
         boot: boot.into(),
         started_at_ms: 0,
+        stopping: false,
         extra: Default::default(),
     }
 }
@@ -239,5 +240,5 @@ pub fn admit_wish(id: &str, number: u128, program: &PackageRef, dispatcher: &Pro
 }
 
 pub fn drive_wish(id: &JobId) -> jobs::Drive {
-    jobs::Drive { job: id.clone(), give_up_on: None, retention: 0, now_ms: 0 }
+    jobs::Drive { job: id.clone(), waited_ms: 0, give_up_on: None, retention: 0, now_ms: 0 }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use meta_client::{Commit, KvError, commit};
+use meta_types::Revision;
 use records::jobs::{self, Drive};
 use records::keys::{CopyKey, RunTokenKey, UnitKey};
 use records::packages;
 use records::record::{
-    JobSpec, NodeRef, Phase, RestartStrategy, RunResult, StatedRequest, TokenEnd, UnitState,
+    Backoff, JobSpec, NodeRef, Phase, RestartStrategy, RunResult, StatedRequest, TokenEnd, UnitState,
 };
 use records::runs::{self, Admit, Advance, Delete};
 use records::{Class, Failure, JobId, Refusal, Scope, TriggerId, UnitId, View, carry_out};
@@ -31,6 +32,21 @@ const SETTLES: Duration = Duration::from_secs(2);
 /// Pause between two looks of it.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Strategies of the jobs: few restarts and short pauses, so that budgets are used up.
+const STRATEGIES: [RestartStrategy; 4] = [
+    RestartStrategy::None,
+    RestartStrategy::OnContainerLoss,
+    RestartStrategy::FixedDelay { attempts: 1, delay_ms: 300 },
+    RestartStrategy::ExponentialDelay(Backoff {
+        initial_ms: 100,
+        max_ms: 800,
+        multiplier_permille: 2000,
+        reset_ms: 1_500,
+        jitter_permille: 100,
+        attempts: Some(2),
+    }),
+];
+
 /// One boot of a dispatcher.
 #[derive(Clone)]
 pub struct Dispatcher {
@@ -47,13 +63,13 @@ impl Dispatcher {
     pub async fn work(self) {
         let _open = self.truth.open_dispatcher(self.session.clone());
         let mut chance = self.env.chance(self.session.me.incarnation as u64 ^ 0xd15_9a7c);
-        let mut placed: BTreeMap<JobId, (NodeRef, Instant)> = BTreeMap::new();
+        let mut seen: BTreeMap<JobId, (Revision, Instant)> = BTreeMap::new();
         let mut lost: BTreeMap<String, Instant> = BTreeMap::new();
         loop {
             tokio::time::sleep(chance.between(RECONCILE / 2, RECONCILE * 3 / 2)).await;
             let view = self.session.see(Scope::everything()).await;
             self.drive_runs(&view, &mut chance).await;
-            self.drive_jobs(&view, &mut placed).await;
+            self.drive_jobs(&view, &mut seen).await;
             self.tend_packages(&view, &mut chance, &mut lost).await;
         }
     }
@@ -70,20 +86,21 @@ impl Dispatcher {
         }
     }
 
-    async fn drive_jobs(&self, view: &View, placed: &mut BTreeMap<JobId, (NodeRef, Instant)>) {
+    /// Claims and pauses are counted by this process's own clock, from when it sees a job as it is.
+    async fn drive_jobs(&self, view: &View, seen: &mut BTreeMap<JobId, (Revision, Instant)>) {
         let ownerless = jobs::ownerless(view).unwrap_or_default();
-        placed.retain(|job, _| ownerless.iter().any(|(other, _)| other == job));
+        seen.retain(|job, (revision, _)| {
+            ownerless.iter().any(|(other, found)| other == job && found.mod_revision == *revision)
+        });
         for (job, found) in ownerless {
             let on = found
                 .placed
                 .as_ref()
                 .map(|at| NodeRef { node: at.node.clone(), incarnation: at.incarnation });
-            let since = placed.get(&job).filter(|(node, _)| Some(node) == on.as_ref()).map(|(_, at)| *at);
-            if let (Some(node), None) = (&on, since) {
-                placed.insert(job.clone(), (node.clone(), Instant::now()));
-            }
-            let give_up_on = on.filter(|_| since.is_some_and(|at| at.elapsed() > UNCLAIMED));
-            let wish = Drive { job, give_up_on, retention: 0, now_ms: 0 };
+            let (_, since) = *seen.entry(job.clone()).or_insert((found.mod_revision, Instant::now()));
+            let give_up_on = on.filter(|_| since.elapsed() > UNCLAIMED);
+            let waited_ms = since.elapsed().as_millis() as u64;
+            let wish = Drive { job, waited_ms, give_up_on, retention: 0, now_ms: 0 };
             self.session.act("job driven", view, jobs::drive(view, &wish)).await;
         }
     }
@@ -161,7 +178,7 @@ async fn try_post(session: &Session, chance: &mut Chance, wish: &Post) -> Result
         Ok(program) => program,
         Err(refusal) => return refused(refusal),
     };
-    let restart = if chance.one_in(3) { RestartStrategy::None } else { RestartStrategy::OnContainerLoss };
+    let restart = STRATEGIES[chance.below(STRATEGIES.len())];
     let spec = JobSpec {
         name: "app".into(),
         program,

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use meta_types::Revision;
-use records::jobs::{self, Ending};
+use records::jobs::{self, Ending, MainFailed};
 use records::keys::JobOwnerKey;
+use records::nodes;
 use records::packages::{self, BeginUse, CopyReport};
-use records::record::{JobState, PackageRef};
-use records::{JobId, Scope};
+use records::record::{JobState, PackageRef, RestartStrategy};
+use records::{JobId, Scope, View};
+use tokio::time::Instant;
 
 use super::node::Node;
 use super::truth::Main;
@@ -31,6 +33,16 @@ enum Unfit {
     Elsewhere,
 }
 
+/// How main() left its node.
+enum Left {
+    /// The job is over, in this state; whether it was created.
+    Over(JobState, bool),
+    /// It failed by itself; whether the job was created.
+    MainFailed(bool),
+    /// The node is drained.
+    GivenBack,
+}
+
 /// Owns a job under an epoch to its end.
 pub async fn own(node: &Node, mut chance: Chance, job: JobId, epoch: Revision) {
     let session = &node.session;
@@ -40,9 +52,9 @@ pub async fn own(node: &Node, mut chance: Chance, job: JobId, epoch: Revision) {
         Err(Unfit::Over) => return,
         Err(Unfit::End(state)) => return end(node, &job, epoch, state, false).await,
         Err(Unfit::Elsewhere) => {
-            let release = |view: &records::View| jobs::release(view, &job, epoch, "not here");
+            let release = |view: &View| jobs::release_unstarted(view, &job, epoch, "not here");
             // Refused: the epoch is over anyhow.
-            let _ = session.carry("job released", &scope, release).await;
+            let _ = session.carry("job released unstarted", &scope, release).await;
             return;
         }
     }
@@ -60,9 +72,24 @@ pub async fn own(node: &Node, mut chance: Chance, job: JobId, epoch: Revision) {
     }
     let trigger = found.job.trigger.to_string();
     let main = Main::start(&node.env, &session.me, &trigger, &job, attempt, epoch);
-    let (state, created) = run(node, &mut chance, &main, &job, epoch).await;
+    let started_at = Instant::now();
+    let left = run(node, &mut chance, &main, &job, epoch).await;
     drop(main);
-    end(node, &job, epoch, state, created).await;
+    // Refused: the epoch is over, somebody else decides.
+    let _ = match left {
+        Left::Over(state, created) => return end(node, &job, epoch, state, created).await,
+        Left::GivenBack => {
+            let release = |view: &View| jobs::release(view, &job, epoch, "drained");
+            session.carry("job released", &scope, release).await
+        }
+        Left::MainFailed(created) => {
+            let ran_ms = started_at.elapsed().as_millis() as u64;
+            let dice = chance.bits() as u32;
+            let wish = MainFailed { ending: ending(JobState::Failed, created), ran_ms, dice };
+            let failed = |view: &View| jobs::main_failed(view, &job, epoch, &wish);
+            session.carry("main failed", &scope, failed).await.map(drop)
+        }
+    };
 }
 
 /// Everything before main().
@@ -122,20 +149,14 @@ async fn fetch(node: &Node, chance: &mut Chance, job: &JobId, package: &PackageR
     Ok(())
 }
 
-/// Runs main() to its end; how it ended, and whether it had made it a job.
-async fn run(
-    node: &Node,
-    chance: &mut Chance,
-    main: &Main,
-    job: &JobId,
-    epoch: Revision,
-) -> (JobState, bool) {
+/// Runs main() to its end.
+async fn run(node: &Node, chance: &mut Chance, main: &Main, job: &JobId, epoch: Revision) -> Left {
     let session = &node.session;
-    let scope = Scope::default().and_job(job);
+    let scope = Scope::default().and_job(job).and_nodes();
     let mut left = chance.between(RUNS.0, RUNS.1);
     if chance.one_in(6) {
         tokio::time::sleep(left / 4).await;
-        return (JobState::Failed, false);
+        return Left::MainFailed(false);
     }
     main.created();
     let made = session.carry("job created", &scope, |view| jobs::created(view, job, epoch, 0)).await.is_ok();
@@ -144,23 +165,33 @@ async fn run(
         tokio::time::sleep(step).await;
         left -= step;
         let view = session.see(scope.clone()).await;
-        let Ok(Some(found)) = jobs::job(&view, job) else { return (JobState::Failed, made) };
+        let Ok(Some(found)) = jobs::job(&view, job) else { return Left::Over(JobState::Failed, made) };
         if found.epoch != Some(epoch) {
-            return (JobState::Failed, made);
+            return Left::Over(JobState::Failed, made);
         }
         if found.cancel_wished {
             let plan = jobs::cancelling(&view, job, epoch);
             session.act("job cancelling", &view, plan).await;
-            return (JobState::Canceled, made);
+            return Left::Over(JobState::Canceled, made);
+        }
+        let is_drained = nodes::is_draining(&view, &session.me.node).unwrap_or(false);
+        if is_drained && found.job.spec.restart != RestartStrategy::None {
+            return Left::GivenBack;
         }
     }
-    let failed = node.is_killed(job) || !made || chance.one_in(4);
-    (if failed { JobState::Failed } else { JobState::Finished }, made)
+    if node.is_killed(job) || !made {
+        return Left::Over(JobState::Failed, made);
+    }
+    if chance.one_in(4) { Left::MainFailed(made) } else { Left::Over(JobState::Finished, made) }
 }
 
 async fn end(node: &Node, job: &JobId, epoch: Revision, state: JobState, created: bool) {
-    let ending = Ending { state, exit: Default::default(), created, retention: 0, now_ms: 0 };
+    let ending = ending(state, created);
     let scope = Scope::default().and_job(job);
     // Refused: the epoch is over, somebody else decides.
     let _ = node.session.carry("job ended", &scope, |view| jobs::ended(view, job, epoch, &ending)).await;
+}
+
+fn ending(state: JobState, created: bool) -> Ending {
+    Ending { state, exit: Default::default(), created, retention: 0, now_ms: 0 }
 }

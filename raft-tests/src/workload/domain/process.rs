@@ -120,6 +120,7 @@ impl Process {
             single_enable: None,
             boot: format!("{:032x}", client.chance.bits()),
             started_at_ms: 0,
+            stopping: false,
             extra: Default::default(),
         }
     }

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use meta_client::TypedKey;
-use records::keys::{CopyKey, JobOwnerKey, NodeKey, UnitKey};
+use records::keys::{CopyKey, JobOwnerKey, NodeDrainKey, NodeKey, UnitKey};
+use records::nodes;
 use records::packages::{self, Remove, Targets};
 use records::record::{CopyState, NodeRef, PackageRef, Policy, UnitState};
 use records::{Scope, TriggerId, UnitId, View};
@@ -56,6 +57,7 @@ impl RunUser {
                 if env.is_storm() {
                     self.step(&mut made).await;
                 } else {
+                    self.end_drains().await;
                     let trigger = trigger_of(self.client.chance.below(made + RECENT));
                     self.ask(&trigger, || Ask::Get, 0).await;
                 }
@@ -70,12 +72,39 @@ impl RunUser {
         }
         // Users count on their own, so they meet at the same runs and at new ones.
         let trigger = trigger_of(*made + self.client.chance.below(RECENT));
-        match self.client.chance.below(12) {
+        match self.client.chance.below(13) {
             0..6 => self.post(&trigger).await,
             6..9 => self.ask(&trigger, || Ask::Get, 0).await,
             9..11 => self.ask(&trigger, || Ask::Delete, 0).await,
-            _ => self.cancel().await,
+            11 => self.cancel().await,
+            _ => self.drain().await,
         }
+    }
+
+    /// Ends a drain if there is one, otherwise drains a node that runs something.
+    async fn drain(&mut self) {
+        let Ok(view) = View::load(&*self.client.kv, Scope::jobs()).await else { return };
+        let drained: Vec<NodeDrainKey> = view.keys().unwrap_or_default();
+        if let Some(NodeDrainKey { node }) = self.client.chance.pick(&drained) {
+            self.operator().act("drain ended", &view, nodes::cancel_drain(&view, node)).await;
+            return;
+        }
+        let owned = view.all::<JobOwnerKey>().unwrap_or_default();
+        if let Some((_, owner)) = self.client.chance.pick(&owned) {
+            self.operator().act("node drained", &view, nodes::drain(&view, &owner.node, 0)).await;
+        }
+    }
+
+    /// In the calm nobody drains: what waits for a node gets one.
+    async fn end_drains(&self) {
+        let Ok(view) = View::load(&*self.client.kv, Scope::nodes()).await else { return };
+        for NodeDrainKey { node } in view.keys().unwrap_or_default() {
+            self.operator().act("drain ended", &view, nodes::cancel_drain(&view, &node)).await;
+        }
+    }
+
+    fn operator(&self) -> Session {
+        Session::of(&self.client, NodeRef { node: "user".into(), incarnation: 0 }, 0)
     }
 
     /// The same trigger to two dispatchers at once, mostly the same request; again if an answer is lost.
