@@ -9,6 +9,7 @@ mod failover;
 mod interleave;
 mod manifests;
 mod register;
+mod retention;
 mod schedules;
 mod sim;
 mod sim_disk;
