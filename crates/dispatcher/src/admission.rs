@@ -3,12 +3,14 @@
 
 use flink_rest::RestError;
 use http::StatusCode;
-use meta_client::KvError;
-use records::keys::{JarKey, UnitKey};
+use jobmaster::options::CreatedBy;
+use meta_client::{KvError, TypedKey};
+use meta_types::KeyRange;
+use records::keys::{JarKey, RunOwnerKey, UnitKey};
 use records::packages::{resolve, sweep_private};
-use records::record::{JobSpec, PackageRef, RestartStrategy, StatedRequest};
+use records::record::{Jar, JobSpec, PackageRef, RestartStrategy, StatedRequest};
 use records::runs::{Admit, Admitted, admit, lookup};
-use records::{Class, Failure, JobId, Scope, TriggerId};
+use records::{Class, Failure, JobId, Scope, TriggerId, View};
 
 use crate::api_error::ApiError;
 use crate::deploy::{self, JAR_PATH};
@@ -41,23 +43,24 @@ const SESSION_TRIES: usize = 3;
 /// Admits a submission. `hidden`: an inner run of the synchronous call.
 pub async fn admit_run(front: &Front, submission: Submission, hidden: bool) -> Result<Accepted, ApiError> {
     let Submission { trigger, mut stated, jar } = submission;
-    let is_retriable = trigger.is_some();
     let trigger = trigger.unwrap_or_else(|| TriggerId::from_random(rand::random()));
+    let known = Known::read(front, &trigger, stated.jar_id.as_deref()).await?;
     stated.jar_digest = match &jar {
         Some(file) => Some(file.digest.clone()),
-        None => digest_of(front, stated.jar_id.as_deref()).await?,
+        None => known.jar.as_ref().map(|jar| jar.digest.clone()),
     };
-    if is_retriable {
-        let view = front.fresh(Scope::run(&trigger)).await?;
-        if let Some(admitted) = lookup(&view, &trigger, &stated)? {
-            front.metrics.run("repeated");
-            return Ok(Accepted { trigger, admitted });
-        }
+    if let Some(admitted) = lookup(&known.view, &trigger, &stated)? {
+        front.metrics.run("repeated");
+        return Ok(Accepted { trigger, admitted });
     }
+    front.check_queue(known.in_progress)?;
     let class_path = resolve_packages(front, stated.packages.as_deref().unwrap_or_default()).await?;
-    let program = find_program(front, &stated, jar.as_ref()).await?;
+    let program = match &jar {
+        Some(file) => private_program(front, &stated, file).await?,
+        None => uploaded_program(&stated, known.jar.as_ref())?,
+    };
     let private = program.private.then(|| program.package.clone());
-    let spec = job_spec(&stated, program, class_path)?;
+    let spec = job_spec(&stated, program, class_path, front.options.parallelism)?;
     let admitted = carry_admission(front, &trigger, stated, spec, hidden).await;
     drop_loser(front, private, &admitted).await;
     let admitted = admitted?;
@@ -67,11 +70,26 @@ pub async fn admit_run(front: &Front, submission: Submission, hidden: bool) -> R
     Ok(Accepted { trigger, admitted })
 }
 
-async fn digest_of(front: &Front, jar_id: Option<&str>) -> Result<Option<String>, ApiError> {
-    let Some(id) = jar_id else { return Ok(None) };
-    let key = JarKey { jar: id.to_owned() };
-    let view = front.fresh(Scope::default().and_key(&key)).await?;
-    Ok(view.get(&key)?.map(|jar| jar.value.digest))
+/// What the store knows before the run is admitted, at one revision.
+struct Known {
+    /// The run and its token.
+    view: View,
+    /// The JAR that the request names.
+    jar: Option<Jar>,
+    /// How many runs have an owner, hidden ones too.
+    in_progress: i64,
+}
+
+impl Known {
+    async fn read(front: &Front, trigger: &TriggerId, jar_id: Option<&str>) -> Result<Self, ApiError> {
+        let key = jar_id.map(|id| JarKey { jar: id.to_owned() });
+        let scope = Scope::run(trigger);
+        let scope = key.iter().fold(scope, |scope, key| scope.and_key(key));
+        let owners = KeyRange::prefix(RunOwnerKey::PREFIX);
+        let (view, in_progress) = front.view_and_count(scope, owners).await?;
+        let jar = key.map(|key| view.get(&key)).transpose()?.flatten().map(|jar| jar.value);
+        Ok(Self { view, jar, in_progress })
+    }
 }
 
 async fn resolve_packages(front: &Front, stated: &[String]) -> Result<Vec<PackageRef>, ApiError> {
@@ -85,18 +103,6 @@ async fn resolve_packages(front: &Front, stated: &[String]) -> Result<Vec<Packag
     let view = front.fresh(scope).await?;
     let packages = stated.iter().map(|text| resolve(&view, text));
     Ok(packages.collect::<Result<_, _>>()?)
-}
-
-async fn find_program(
-    front: &Front,
-    stated: &StatedRequest,
-    jar: Option<&SpooledFile>,
-) -> Result<Program, ApiError> {
-    match (jar, &stated.jar_id) {
-        (Some(file), _) => private_program(front, stated, file).await,
-        (None, Some(id)) => uploaded_program(front, stated, id).await,
-        (None, None) => Err(bad("neither a JAR nor a jarId was sent").into()),
-    }
 }
 
 /// The JAR is looked at before it is sent to a node: what can never run is not stored.
@@ -114,12 +120,11 @@ async fn private_program(
     Ok(Program { package, file_name: file.name.clone(), entry_classes: info.entry_classes, private: true })
 }
 
-async fn uploaded_program(front: &Front, stated: &StatedRequest, id: &str) -> Result<Program, ApiError> {
-    let key = JarKey { jar: id.to_owned() };
-    let view = front.fresh(Scope::default().and_key(&key)).await?;
-    let Some(jar) = view.get(&key)? else {
+fn uploaded_program(stated: &StatedRequest, jar: Option<&Jar>) -> Result<Program, RestError> {
+    let Some(jar) = jar else {
+        let id = stated.jar_id.as_deref().unwrap_or_default();
         let text = format!("there is no JAR \"{id}\"; GET /jars lists them, POST /jars/upload adds one");
-        return Err(RestError::new(StatusCode::NOT_FOUND, text).into());
+        return Err(RestError::new(StatusCode::NOT_FOUND, text));
     };
     check_entry_class(stated, &jar.file_name, &jar.entry_classes)?;
     Ok(Program {
@@ -145,16 +150,20 @@ fn job_spec(
     stated: &StatedRequest,
     program: Program,
     class_path: Vec<PackageRef>,
+    default_parallelism: u32,
 ) -> Result<JobSpec, RestError> {
     let configuration = stated.flink_configuration.clone().unwrap_or_default();
     let setting = |key: &str| configuration.get(key).map(String::as_str);
     let parallelism = match (stated.parallelism, setting("parallelism.default")) {
         (Some(stated), _) => stated,
-        (None, None) => 1,
+        (None, None) => default_parallelism,
         (None, Some(text)) => text.parse().ok().filter(|p| *p > 0).ok_or_else(|| {
             bad(&format!("flinkConfiguration: parallelism.default must be at least 1, found \"{text}\""))
         })?,
     };
+    if let Some(Err(why)) = setting("engine.process.created").map(str::parse::<CreatedBy>) {
+        return Err(bad(&format!("flinkConfiguration: {why}")));
+    }
     let strategy = setting("restart-strategy.type").or_else(|| setting("restart-strategy"));
     let restart = match strategy {
         Some("none" | "off" | "disable") => RestartStrategy::None,
@@ -205,7 +214,11 @@ async fn carry_admission(
             now_ms: now_ms(),
         };
         match front.carry(&scope, |view| admit(view, &wish)).await {
-            Ok(done) => return Ok(done.answer),
+            // An answer that was lost is found by planning again: a random job id can only be of this request.
+            Ok(done) => {
+                let is_ours = stated.job_id.is_none() && done.answer.job == job;
+                return Ok(Admitted { new: done.answer.new || is_ours, ..done.answer });
+            }
             Err(failure) if tries < SESSION_TRIES && is_session_lost(&failure) => {
                 front.session_changed(&session).await;
             }

@@ -10,7 +10,8 @@ use process_kit::net::{BindError, Listen};
 use process_kit::{Metrics, Readiness, Rounds, Shutdown, bind};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::front::Front;
 use crate::job_master_dispatcher::{self, Hosting};
@@ -77,6 +78,7 @@ impl Dispatcher {
         host: HostConfig,
         shutdown: Shutdown,
     ) -> Result<Self, StartError> {
+        options.check().map_err(StartError::Options)?;
         records::names::check_node(&options.node_name)
             .map_err(|refusal| StartError::Options(format!("node.name: {refusal}")))?;
         let listener = bind(Listen {
@@ -96,13 +98,16 @@ impl Dispatcher {
             advertised => advertised.to_owned(),
         };
         let (metrics, readiness) = (Metrics::new("dispatcher"), Readiness::new());
+        let drained = CancellationToken::new();
+        // Also if the start fails: nothing is left to be answered then.
+        let draining = drained.clone().drop_guard();
         let Hosting { session, node } =
-            job_master_dispatcher::start(kv.clone(), &options, host, &advertised, &shutdown).await?;
-        let front = front(kv, options, &advertised, session.clone(), &metrics)?;
+            job_master_dispatcher::start(kv.clone(), &options, host, &advertised, &shutdown, drained).await?;
+        let front = front(kv, options, &advertised, session.clone(), &metrics, shutdown.token())?;
         let service = web_submission_extension::service(front.clone(), metrics.clone(), readiness.clone());
         spawn_reconcilers(&front, &shutdown);
         spawn_readiness(session.clone(), readiness, &shutdown);
-        shutdown.spawn("rest front", serve(listener, service.clone(), shutdown.clone()));
+        shutdown.spawn("rest front", serve(listener, service.clone(), shutdown.clone(), draining));
         tracing::info!(address = %rest_address, advertised, "dispatcher serves");
         Ok(Self { rest_address, advertised, service, session, metrics, node })
     }
@@ -114,6 +119,7 @@ fn front(
     advertised: &str,
     session: watch::Receiver<Option<Session>>,
     metrics: &Metrics,
+    ending: CancellationToken,
 ) -> Result<Front, StartError> {
     let directory = options.spool_directory();
     let spool = Spool::open(directory.clone(), options.upload_max_bytes.0)
@@ -134,6 +140,8 @@ fn front(
         retentions: Arc::new(retentions),
         metrics: figures,
         rounds: Rounds::default(),
+        submits: Arc::new(Semaphore::new(options.run_submit_concurrent as usize)),
+        ending,
         options: Arc::new(options),
     })
 }
@@ -165,10 +173,11 @@ fn spawn_readiness(mut session: watch::Receiver<Option<Session>>, readiness: Rea
     });
 }
 
-async fn serve(listener: TcpListener, service: FrontService, shutdown: Shutdown) {
+async fn serve(listener: TcpListener, service: FrontService, shutdown: Shutdown, draining: DropGuard) {
     let make = axum::ServiceExt::<Request>::into_make_service(service);
     let served = axum::serve(listener, make).with_graceful_shutdown(async move { shutdown.begun().await });
     if let Err(error) = served.await {
         tracing::error!(%error, "the REST front ended");
     }
+    drop(draining);
 }
