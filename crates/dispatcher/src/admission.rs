@@ -12,7 +12,7 @@ use records::record::{Jar, JobSpec, PackageRef, RestartStrategy, StatedRequest};
 use records::runs::{Admit, Admitted, admit, lookup};
 use records::{Class, Failure, JobId, Scope, TriggerId, View};
 
-use crate::api_error::ApiError;
+use crate::api_error::{ApiError, retry_later};
 use crate::deploy::{self, JAR_PATH};
 use crate::front::{Front, now_ms};
 use crate::jar_handlers::{inspect, of_failure};
@@ -221,6 +221,12 @@ async fn carry_admission(
             }
             Err(failure) if tries < SESSION_TRIES && is_session_lost(&failure) => {
                 front.session_changed(&session).await;
+            }
+            Err(failure) if is_session_lost(&failure) => {
+                front.metrics.run("refused");
+                let text =
+                    "this dispatcher stops or lost its registration, and took nothing; ask another one";
+                return Err(retry_later(RestError::new(StatusCode::SERVICE_UNAVAILABLE, text)).into());
             }
             Err(failure) => {
                 let ask = format!("GET /run-async/{}", records::keys::encode_segment(trigger.as_str()));
