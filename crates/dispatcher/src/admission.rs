@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 
 use flink_rest::RestError;
 use http::StatusCode;
-use meta_client::KvError;
+use jobmaster::options::CreatedBy;
+use meta_client::{KvError, TypedKey};
+use meta_types::KeyRange;
 use records::jobs::restart_strategy;
-use records::keys::{JarKey, UnitKey};
+use records::keys::{JarKey, RunOwnerKey, UnitKey};
 use records::packages::{resolve, sweep_private};
-use records::record::{JobSpec, PackageRef, RestartStrategy, StatedRequest};
+use records::record::{Jar, JobSpec, PackageRef, RestartStrategy, StatedRequest};
 use records::runs::{Admit, Admitted, admit, lookup};
-use records::{Class, Failure, JobId, Scope, TriggerId};
+use records::{Class, Failure, JobId, Scope, TriggerId, View};
 
-use crate::api_error::ApiError;
+use crate::api_error::{ApiError, retry_later};
 use crate::deploy::{self, JAR_PATH};
 use crate::front::{Front, now_ms};
 use crate::jar_handlers::{inspect, of_failure};
@@ -44,25 +46,26 @@ const SESSION_TRIES: usize = 3;
 /// Admits a submission. `hidden`: an inner run of the synchronous call.
 pub async fn admit_run(front: &Front, submission: Submission, hidden: bool) -> Result<Accepted, ApiError> {
     let Submission { trigger, mut stated, jar } = submission;
-    let is_retriable = trigger.is_some();
     let trigger = trigger.unwrap_or_else(|| TriggerId::from_random(rand::random()));
+    let known = Known::read(front, &trigger, stated.jar_id.as_deref()).await?;
     stated.jar_digest = match &jar {
         Some(file) => Some(file.digest.clone()),
-        None => digest_of(front, stated.jar_id.as_deref()).await?,
+        None => known.jar.as_ref().map(|jar| jar.digest.clone()),
     };
-    if is_retriable {
-        let view = front.fresh(Scope::run(&trigger)).await?;
-        if let Some(admitted) = lookup(&view, &trigger, &stated)? {
-            front.metrics.run("repeated");
-            return Ok(Accepted { trigger, admitted });
-        }
+    if let Some(admitted) = lookup(&known.view, &trigger, &stated)? {
+        front.metrics.run("repeated");
+        return Ok(Accepted { trigger, admitted });
     }
+    front.check_queue(known.in_progress)?;
     // Before a JAR that was sent along is stored.
-    let restart = restart_of(front, &stated)?;
+    let settings = Settings::of(front, &stated)?;
     let class_path = resolve_packages(front, stated.packages.as_deref().unwrap_or_default()).await?;
-    let program = find_program(front, &stated, jar.as_ref()).await?;
+    let program = match &jar {
+        Some(file) => private_program(front, &stated, file).await?,
+        None => uploaded_program(&stated, known.jar.as_ref())?,
+    };
     let private = program.private.then(|| program.package.clone());
-    let spec = job_spec(&stated, program, class_path, restart)?;
+    let spec = job_spec(&stated, program, class_path, settings);
     let admitted = carry_admission(front, &trigger, stated, spec, hidden).await;
     drop_loser(front, private, &admitted).await;
     let admitted = admitted?;
@@ -72,11 +75,26 @@ pub async fn admit_run(front: &Front, submission: Submission, hidden: bool) -> R
     Ok(Accepted { trigger, admitted })
 }
 
-async fn digest_of(front: &Front, jar_id: Option<&str>) -> Result<Option<String>, ApiError> {
-    let Some(id) = jar_id else { return Ok(None) };
-    let key = JarKey { jar: id.to_owned() };
-    let view = front.fresh(Scope::default().and_key(&key)).await?;
-    Ok(view.get(&key)?.map(|jar| jar.value.digest))
+/// What the store knows before the run is admitted, at one revision.
+struct Known {
+    /// The run and its token.
+    view: View,
+    /// The JAR that the request names.
+    jar: Option<Jar>,
+    /// How many runs have an owner, hidden ones too.
+    in_progress: i64,
+}
+
+impl Known {
+    async fn read(front: &Front, trigger: &TriggerId, jar_id: Option<&str>) -> Result<Self, ApiError> {
+        let key = jar_id.map(|id| JarKey { jar: id.to_owned() });
+        let scope = Scope::run(trigger);
+        let scope = key.iter().fold(scope, |scope, key| scope.and_key(key));
+        let owners = KeyRange::prefix(RunOwnerKey::PREFIX);
+        let (view, in_progress) = front.view_and_count(scope, owners).await?;
+        let jar = key.map(|key| view.get(&key)).transpose()?.flatten().map(|jar| jar.value);
+        Ok(Self { view, jar, in_progress })
+    }
 }
 
 async fn resolve_packages(front: &Front, stated: &[String]) -> Result<Vec<PackageRef>, ApiError> {
@@ -90,18 +108,6 @@ async fn resolve_packages(front: &Front, stated: &[String]) -> Result<Vec<Packag
     let view = front.fresh(scope).await?;
     let packages = stated.iter().map(|text| resolve(&view, text));
     Ok(packages.collect::<Result<_, _>>()?)
-}
-
-async fn find_program(
-    front: &Front,
-    stated: &StatedRequest,
-    jar: Option<&SpooledFile>,
-) -> Result<Program, ApiError> {
-    match (jar, &stated.jar_id) {
-        (Some(file), _) => private_program(front, stated, file).await,
-        (None, Some(id)) => uploaded_program(front, stated, id).await,
-        (None, None) => Err(bad("neither a JAR nor a jarId was sent").into()),
-    }
 }
 
 /// The JAR is looked at before it is sent to a node: what can never run is not stored.
@@ -119,12 +125,11 @@ async fn private_program(
     Ok(Program { package, file_name: file.name.clone(), entry_classes: info.entry_classes, private: true })
 }
 
-async fn uploaded_program(front: &Front, stated: &StatedRequest, id: &str) -> Result<Program, ApiError> {
-    let key = JarKey { jar: id.to_owned() };
-    let view = front.fresh(Scope::default().and_key(&key)).await?;
-    let Some(jar) = view.get(&key)? else {
+fn uploaded_program(stated: &StatedRequest, jar: Option<&Jar>) -> Result<Program, RestError> {
+    let Some(jar) = jar else {
+        let id = stated.jar_id.as_deref().unwrap_or_default();
         let text = format!("there is no JAR \"{id}\"; GET /jars lists them, POST /jars/upload adds one");
-        return Err(RestError::new(StatusCode::NOT_FOUND, text).into());
+        return Err(RestError::new(StatusCode::NOT_FOUND, text));
     };
     check_entry_class(stated, &jar.file_name, &jar.entry_classes)?;
     Ok(Program {
@@ -145,13 +150,32 @@ fn check_entry_class(stated: &StatedRequest, file: &str, found: &[String]) -> Re
     )))
 }
 
-/// The job's restart strategy, with this dispatcher's defaults for what the request leaves open: from now on it is the
-/// job's, whoever drives it.
-fn restart_of(front: &Front, stated: &StatedRequest) -> Result<RestartStrategy, RestError> {
-    let none = BTreeMap::new();
-    let configuration = stated.flink_configuration.as_ref().unwrap_or(&none);
-    restart_strategy(configuration, &front.options.restart.settings())
-        .map_err(|refusal| bad(&format!("flinkConfiguration: {}", refusal.text)))
+/// What the request's configuration says of the job, with the defaults of this dispatcher.
+struct Settings {
+    parallelism: u32,
+    restart: RestartStrategy,
+}
+
+impl Settings {
+    fn of(front: &Front, stated: &StatedRequest) -> Result<Self, RestError> {
+        let none = BTreeMap::new();
+        let configuration = stated.flink_configuration.as_ref().unwrap_or(&none);
+        let refuse = |why: &str| bad(&format!("flinkConfiguration: {why}"));
+        let setting = |key: &str| configuration.get(key).map(String::as_str);
+        let parallelism = match (stated.parallelism, setting("parallelism.default")) {
+            (Some(stated), _) => stated,
+            (None, None) => front.options.parallelism,
+            (None, Some(text)) => text.parse().ok().filter(|p| *p > 0).ok_or_else(|| {
+                refuse(&format!("parallelism.default must be at least 1, found \"{text}\""))
+            })?,
+        };
+        if let Some(Err(why)) = setting("engine.process.created").map(str::parse::<CreatedBy>) {
+            return Err(refuse(&why.to_string()));
+        }
+        let restart = restart_strategy(configuration, &front.options.restart.settings())
+            .map_err(|refusal| refuse(&refusal.text))?;
+        Ok(Self { parallelism, restart })
+    }
 }
 
 /// The job with every default filled in.
@@ -159,32 +183,23 @@ fn job_spec(
     stated: &StatedRequest,
     program: Program,
     class_path: Vec<PackageRef>,
-    restart: RestartStrategy,
-) -> Result<JobSpec, RestError> {
-    let configuration = stated.flink_configuration.clone().unwrap_or_default();
-    let setting = |key: &str| configuration.get(key).map(String::as_str);
-    let parallelism = match (stated.parallelism, setting("parallelism.default")) {
-        (Some(stated), _) => stated,
-        (None, None) => 1,
-        (None, Some(text)) => text.parse().ok().filter(|p| *p > 0).ok_or_else(|| {
-            bad(&format!("flinkConfiguration: parallelism.default must be at least 1, found \"{text}\""))
-        })?,
-    };
+    settings: Settings,
+) -> JobSpec {
     let entry_class = stated.entry_class.clone().or_else(|| program.entry_classes.first().cloned());
-    Ok(JobSpec {
+    JobSpec {
         name: entry_class.clone().unwrap_or(program.file_name),
         program: program.package,
         jar_file: JAR_PATH.to_owned(),
         class_path,
         entry_class,
         args: stated.program_args.clone().unwrap_or_default(),
-        parallelism,
+        parallelism: settings.parallelism,
         savepoint_path: stated.savepoint_path.clone(),
         restore_mode: stated.restore_mode,
         allow_non_restored_state: stated.allow_non_restored_state.unwrap_or(false),
-        configuration,
-        restart,
-    })
+        configuration: stated.flink_configuration.clone().unwrap_or_default(),
+        restart: settings.restart,
+    }
 }
 
 /// The transaction. A registration that was lost meanwhile is waited for: it is this process's matter.
@@ -215,9 +230,19 @@ async fn carry_admission(
             now_ms: now_ms(),
         };
         match front.carry(&scope, |view| admit(view, &wish)).await {
-            Ok(done) => return Ok(done.answer),
+            // An answer that was lost is found by planning again: a random job id can only be of this request.
+            Ok(done) => {
+                let is_ours = stated.job_id.is_none() && done.answer.job == job;
+                return Ok(Admitted { new: done.answer.new || is_ours, ..done.answer });
+            }
             Err(failure) if tries < SESSION_TRIES && is_session_lost(&failure) => {
                 front.session_changed(&session).await;
+            }
+            Err(failure) if is_session_lost(&failure) => {
+                front.metrics.run("refused");
+                let text =
+                    "this dispatcher stops or lost its registration, and took nothing; ask another one";
+                return Err(retry_later(RestError::new(StatusCode::SERVICE_UNAVAILABLE, text)).into());
             }
             Err(failure) => {
                 let ask = format!("GET /run-async/{}", records::keys::encode_segment(trigger.as_str()));

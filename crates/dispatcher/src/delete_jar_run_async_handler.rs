@@ -19,7 +19,7 @@ use crate::front::{Front, now_ms};
 use crate::jar_handlers::of_failure;
 use crate::limits::CANCEL_WAIT;
 use crate::openapi::{Cancelling, Refused};
-use crate::request::query_of;
+use crate::request::{known_parameters, query_of};
 use crate::run_submission::parse_trigger;
 use crate::status_jar_run_async_handler::not_found;
 use crate::wait::wait_until;
@@ -37,7 +37,9 @@ pub async fn delete(
     request: Request,
 ) -> Result<Response, ApiError> {
     let trigger = parse_trigger(&trigger)?;
-    let wait = match query_of(&request)?.non_empty("timeout_ms") {
+    let query = query_of(&request)?;
+    known_parameters(&query, &["timeout_ms"])?;
+    let wait = match query.non_empty("timeout_ms") {
         None => CANCEL_WAIT,
         Some(text) => match text.parse() {
             Ok(ms) => Duration::from_millis(ms).min(CANCEL_WAIT),

@@ -8,7 +8,8 @@ use meta_client::Kv;
 use process_kit::net::{BindError, Listen};
 use process_kit::{Metrics, Readiness, Rounds, Shutdown, bind};
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::front::Front;
 use crate::job_master_dispatcher::{self, Hosting};
@@ -75,6 +76,7 @@ impl Dispatcher {
         host: HostConfig,
         shutdown: Shutdown,
     ) -> Result<Self, StartError> {
+        options.check().map_err(StartError::Options)?;
         records::names::check_node(&options.node_name)
             .map_err(|refusal| StartError::Options(format!("node.name: {refusal}")))?;
         options.restart.check().map_err(|refusal| StartError::Options(refusal.text))?;
@@ -95,13 +97,20 @@ impl Dispatcher {
             advertised => advertised.to_owned(),
         };
         let (metrics, readiness) = (Metrics::new("dispatcher"), Readiness::new());
+        let drained = CancellationToken::new();
+        // Also if the start fails: nothing is left to be answered then.
+        let draining = drained.clone().drop_guard();
         let Hosting { session, node } =
-            job_master_dispatcher::start(kv.clone(), &options, host, &advertised, &shutdown).await?;
-        let front = front(kv, options, &advertised, session.clone(), &metrics)?;
+            job_master_dispatcher::start(kv.clone(), &options, host, &advertised, &shutdown, drained).await?;
+        let front = front(kv, options, &advertised, session.clone(), &metrics, shutdown.token())?;
         let service = web_submission_extension::service(front.clone(), metrics.clone(), readiness.clone());
         spawn_reconcilers(&front, &shutdown);
         spawn_readiness(session.clone(), readiness, &shutdown);
-        shutdown.spawn("rest front", process_kit::serve(listener, service.clone(), shutdown.token()));
+        let served = process_kit::serve(listener, service.clone(), shutdown.token());
+        shutdown.spawn("rest front", async move {
+            served.await;
+            drop(draining);
+        });
         tracing::info!(address = %rest_address, advertised, "dispatcher serves");
         Ok(Self { rest_address, advertised, service, session, metrics, node })
     }
@@ -113,6 +122,7 @@ fn front(
     advertised: &str,
     session: watch::Receiver<Option<Session>>,
     metrics: &Metrics,
+    ending: CancellationToken,
 ) -> Result<Front, StartError> {
     let directory = options.spool_directory();
     let spool = Spool::open(directory.clone(), options.upload_max_bytes.0)
@@ -133,6 +143,8 @@ fn front(
         retentions: Arc::new(retentions),
         metrics: figures,
         rounds: Rounds::default(),
+        submits: Arc::new(Semaphore::new(options.run_submit_concurrent as usize)),
+        ending,
         options: Arc::new(options),
     })
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flink_rest::RestError;
-use meta_client::{Kv, KvError, Snapshot, Stored};
-use meta_types::{KeyRange, Op, OpReply, RangeRequest, Txn};
+use meta_client::{Kv, KvError, Revisioned, Snapshot, Stored};
+use meta_types::{KeyRange, Op, OpReply, RangeReply, RangeRequest, Txn};
 use process_kit::Rounds;
 use records::nodes::{is_draining, live_servers};
 use records::record::Node;
 use records::{Carried, Failure, Plan, Refusal, Scope, View, carry_out};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::api_error::{self, ApiError};
 use crate::limits::{SESSION_WAIT, STORE_DEADLINE, WRITE_DEADLINE};
@@ -42,6 +43,10 @@ pub struct Front {
     pub metrics: FrontMetrics,
     /// What the reconcilers of this process did last.
     pub rounds: Rounds,
+    /// Room for runs that are being taken.
+    pub submits: Arc<Semaphore>,
+    /// Cancelled when this dispatcher stops: whoever waits answers what is known.
+    pub ending: CancellationToken,
 }
 
 /// Whether a read may be stale.
@@ -63,20 +68,42 @@ impl Freshness {
 impl Front {
     /// Reads a scope as of one revision.
     pub async fn view(&self, scope: Scope, freshness: Freshness) -> Result<View, KvError> {
+        Ok(self.read(scope, freshness, None).await?.0)
+    }
+
+    /// Reads a scope and counts the keys of a range, linearizably and at one revision.
+    pub async fn view_and_count(&self, scope: Scope, counted: KeyRange) -> Result<(View, i64), KvError> {
+        self.read(scope, Freshness::Linearizable, Some(counted)).await
+    }
+
+    /// Reads a piece of a long range.
+    pub async fn piece(&self, request: RangeRequest) -> Result<Revisioned<RangeReply>, KvError> {
+        in_time(self.kv.range(request)).await
+    }
+
+    async fn read(
+        &self,
+        scope: Scope,
+        freshness: Freshness,
+        counted: Option<KeyRange>,
+    ) -> Result<(View, i64), KvError> {
         let serializable = freshness == Freshness::Stale;
         let read = |range: &KeyRange| {
             Op::Range(RangeRequest { range: range.clone(), serializable, ..RangeRequest::default() })
         };
-        let txn = Txn { success: scope.ranges().iter().map(read).collect(), ..Txn::default() };
-        let reply = match tokio::time::timeout(STORE_DEADLINE, self.kv.txn(txn)).await {
-            Ok(reply) => reply?,
-            Err(_) => return Err(KvError::NotSent(format!("no answer within {STORE_DEADLINE:?}"))),
+        let count = |range| Op::Range(RangeRequest { range, count_only: true, ..RangeRequest::default() });
+        let counts = counted.is_some();
+        let success = scope.ranges().iter().map(read).chain(counted.map(count)).collect();
+        let reply = in_time(self.kv.txn(Txn { success, ..Txn::default() })).await?;
+        let count = match reply.value.replies.last() {
+            Some(OpReply::Range(range)) if counts => range.count,
+            _ => 0,
         };
         let kvs = reply.value.replies.into_iter().flat_map(|reply| match reply {
             OpReply::Range(range) => range.kvs,
             OpReply::Put(_) | OpReply::DeleteRange(_) => Vec::new(),
         });
-        Ok(Snapshot::new(reply.revision, scope.ranges().to_vec(), kvs).into())
+        Ok((Snapshot::new(reply.revision, scope.ranges().to_vec(), kvs).into(), count))
     }
 
     /// Reads a scope, linearizably.
@@ -129,6 +156,36 @@ impl Front {
         let _ = tokio::time::timeout(SESSION_WAIT, session.wait_for(is_other)).await;
     }
 
+    /// Room to take a run; 503 when this dispatcher takes as many as it may. To be held until the run is stored.
+    pub fn room_for_a_run(&self) -> Result<OwnedSemaphorePermit, RestError> {
+        self.submits.clone().try_acquire_owned().map_err(|_| {
+            self.metrics.run("limited");
+            api_error::retry_later(RestError::new(
+                http::StatusCode::SERVICE_UNAVAILABLE,
+                format!(
+                    "this dispatcher takes {} runs at once (run.submit.concurrent); try again, or another dispatcher",
+                    self.options.run_submit_concurrent
+                ),
+            ))
+        })
+    }
+
+    /// 429 when as many runs are in progress as there may be. Dispatchers that take runs at once may each let one
+    /// more in.
+    pub fn check_queue(&self, in_progress: i64) -> Result<(), RestError> {
+        let most = self.options.run_queue_max;
+        if most == 0 || u64::try_from(in_progress).is_ok_and(|runs| runs < most) {
+            return Ok(());
+        }
+        self.metrics.run("limited");
+        Err(api_error::retry_later(RestError::new(
+            http::StatusCode::TOO_MANY_REQUESTS,
+            format!(
+                "{in_progress} runs are in progress, as many as run.queue.max allows; try again when some ended"
+            ),
+        )))
+    }
+
     /// Refuses when uploads and runs are turned off.
     pub fn check_submit_enabled(&self) -> Result<(), RestError> {
         if self.options.web_submit {
@@ -138,6 +195,14 @@ impl Front {
             http::StatusCode::FORBIDDEN,
             "uploads and runs are turned off here; set web.submit.enable = true to turn them on",
         ))
+    }
+}
+
+/// A read within [`STORE_DEADLINE`].
+async fn in_time<T>(read: impl Future<Output = Result<T, KvError>>) -> Result<T, KvError> {
+    match tokio::time::timeout(STORE_DEADLINE, read).await {
+        Ok(reply) => reply,
+        Err(_) => Err(KvError::NotSent(format!("no answer within {STORE_DEADLINE:?}"))),
     }
 }
 

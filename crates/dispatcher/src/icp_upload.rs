@@ -110,7 +110,7 @@ fn which(request: &Request) -> Result<(String, u64), ApiError> {
     if let Some((other, _)) = query.iter().find(|(parameter, _)| !UPLOAD_PARAMETERS.contains(parameter)) {
         return Err(unknown_parameter(other, UPLOAD_PARAMETERS).into());
     }
-    let bad = |text: &str| RestError::new(StatusCode::BAD_REQUEST, text.to_owned());
+    let bad = |text: &str| RestError::new(StatusCode::BAD_REQUEST, text);
     let op =
         query.non_empty("op").ok_or_else(|| bad("op: the operation that the create answered is missing"))?;
     let offset = query.non_empty("offset").unwrap_or("0").parse();

@@ -8,7 +8,7 @@ use flink_rest::{RestError, Route, RunRequest, respond};
 use http::StatusCode;
 use records::keys::RunKey;
 use records::record::{FailureCause, RunResult};
-use records::{Class, Scope, TriggerId};
+use records::{Class, JobId, Scope, TriggerId};
 use tokio::time::Instant;
 
 use crate::admission::{Accepted, admit_run, detached};
@@ -30,14 +30,20 @@ pub async fn run(
 ) -> Result<Response, ApiError> {
     front.check_submit_enabled()?;
     let jar_id = jar_id_in_path(path, &raw_path(&request), request.method())?;
+    let room = front.room_for_a_run()?;
     let submission = read(jar_id.clone(), request).await?;
     let admitting = front.clone();
-    let accepted = detached(async move { admit_run(&admitting, submission, true).await }).await;
+    let accepted = detached(async move {
+        let admitted = admit_run(&admitting, submission, true).await;
+        drop(room);
+        admitted
+    });
+    let accepted = accepted.await;
     let accepted = accepted.map_err(|error| in_flinks_words(error, &jar_id))?;
     let job = accepted.admitted.job.clone();
     match await_result(&front, &accepted).await? {
         Some(RunResult::Jobid(job)) => Ok(respond::ok(&JarRun { jobid: job.to_string() })),
-        Some(RunResult::FailureCause(cause)) => Err(main_failed(&cause).into()),
+        Some(RunResult::FailureCause(cause)) => Err(main_failed(&job, &cause).into()),
         None => {
             let text = format!("job {job} is not created yet; it goes on: ask GET /jobs/{job}/status");
             Err(RestError::new(StatusCode::GATEWAY_TIMEOUT, text).into())
@@ -98,10 +104,14 @@ fn in_flinks_words(error: ApiError, jar_id: &str) -> ApiError {
     }
 }
 
-fn main_failed(cause: &FailureCause) -> RestError {
+/// Of what main() wrote, the first line; the rest is in its output.
+fn main_failed(job: &JobId, cause: &FailureCause) -> RestError {
     if cause.stack_trace.contains("No jobs included in application.") {
         return RestError::handler(StatusCode::BAD_REQUEST, "No jobs included in application.");
     }
+    let mut lines = cause.stack_trace.lines();
+    let exit = lines.next().unwrap_or_default();
+    let said = lines.next().map(|line| format!(": {line}")).unwrap_or_default();
     RestError::handler(StatusCode::BAD_REQUEST, NOT_EXECUTED)
-        .caused_by(&format!("{}: {}", cause.class, cause.stack_trace))
+        .caused_by(&format!("{}: {exit}{said} (GET /jobs/{job}/execution-result has all of it)", cause.class))
 }

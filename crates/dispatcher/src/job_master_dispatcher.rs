@@ -13,6 +13,7 @@ use meta_client::Kv;
 use process_kit::Shutdown;
 use records::record::{Node, Role};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::front::now_ms;
 use crate::options::DispatcherOptions;
@@ -26,13 +27,14 @@ pub struct Hosting {
     pub node: Option<jobmaster::Node>,
 }
 
-/// Registers this process in the mode its options say.
+/// Registers this process in the mode its options say. `drained`: its front has answered all, once it stops.
 pub async fn start(
     kv: Arc<dyn Kv>,
     options: &DispatcherOptions,
     host: HostConfig,
     advertised: &str,
     shutdown: &Shutdown,
+    drained: CancellationToken,
 ) -> Result<Hosting, jobmaster::NodeError> {
     if options.single_enable {
         tracing::info!("single.enable = true: JobMaster processes run the jobs");
@@ -42,6 +44,7 @@ pub async fn start(
             name: options.node_name.clone(),
             node: record(options, advertised),
             ttl: options.lease,
+            drained,
         };
         shutdown.spawn("registration", registrar.run(told, shutdown.clone()));
         return Ok(Hosting { session, node: None });

@@ -42,6 +42,15 @@ pub const CHECK_LONGEST: Duration = Duration::from_secs(1800);
 /// Longest time that a request may ask for with `timeout_ms`.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// Longest time that a request may ask for with `wait`: proxies give a silent connection up after a few minutes.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// Records read at once for a list: one page at least, and never the store's largest answer.
+pub const LIST_PIECE: usize = 1000;
+
+/// A stopping dispatcher keeps its registration for so long, so that requests that came before are answered.
+pub const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+
 /// How long a request waits for this dispatcher's registration.
 pub const SESSION_WAIT: Duration = Duration::from_secs(5);
 

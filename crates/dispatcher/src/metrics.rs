@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 /// What became of a run request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Outcome {
-    /// `accepted`, `repeated`, `refused` or `unknown`.
+    /// `accepted`, `repeated`, `refused`, `limited` or `unknown`.
     pub outcome: &'static str,
 }
 
@@ -19,7 +19,7 @@ pub struct Reconciler {
     pub name: &'static str,
 }
 
-const OUTCOMES: [&str; 4] = ["accepted", "repeated", "refused", "unknown"];
+const OUTCOMES: [&str; 5] = ["accepted", "repeated", "refused", "limited", "unknown"];
 const RECONCILERS: [&str; 3] = ["runs", "placement", "packages"];
 
 /// The counters; clones share them.

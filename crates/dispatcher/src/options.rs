@@ -96,10 +96,16 @@ process_kit::config! {
         "node.lease" => lease: Duration = Duration::from_secs(15),
         /// How long a completed run can be asked for.
         "run.retention" => run_retention: Duration = Duration::from_secs(24 * 3600),
-        /// How long the triggerId of a completed or deleted run is remembered.
+        /// How long the triggerId of a completed or deleted run is remembered; not shorter than run.retention.
         "run.token-retention" => token_retention: Duration = Duration::from_secs(7 * 24 * 3600),
         /// How long a finished job can be asked for.
         "job.retention" => job_retention: Duration = Duration::from_secs(7 * 24 * 3600),
+        /// Runs in progress, of all dispatchers together, at which no further one is taken (429); 0 = no limit.
+        "run.queue.max" => run_queue_max: u64 = 20_000,
+        /// Runs that this dispatcher takes at once, from their first byte until they are stored; beyond, 503.
+        "run.submit.concurrent" => run_submit_concurrent: u32 = 256,
+        /// Parallelism of a job whose request states none.
+        "parallelism.default" => parallelism: u32 = 1,
         /// true: the REST front may listen on other addresses than loopback, without TLS or authentication.
         "security.insecure" => insecure: bool = false,
     }
@@ -113,6 +119,27 @@ impl DispatcherOptions {
         } else {
             self.web_tmpdir.clone()
         }
+    }
+
+    /// Refuses values that do not go together.
+    pub fn check(&self) -> Result<(), String> {
+        if self.parallelism == 0 {
+            return Err("parallelism.default = 0: must be at least 1".to_owned());
+        }
+        if self.run_submit_concurrent == 0 {
+            return Err(
+                "run.submit.concurrent = 0: no run could be taken; web.submit.enable = false says so"
+                    .to_owned(),
+            );
+        }
+        // Zero is for ever.
+        let forgets = !self.token_retention.is_zero();
+        if forgets && (self.run_retention.is_zero() || self.token_retention < self.run_retention) {
+            return Err("run.token-retention is shorter than run.retention: a triggerId would be forgotten before its \
+                        run"
+            .to_owned());
+        }
+        Ok(())
     }
 
     /// Slots of the JobMasters hosted here.

@@ -62,7 +62,7 @@ impl Spool {
     pub async fn store(&self, name: String, mut part: Part<'_>) -> Result<SpooledFile, RestError> {
         let path = self.directory.join(format!("{SPOOL_PREFIX}{:032x}", rand::random::<u128>()));
         let mut spooled = SpooledFile { path, name, bytes: 0, digest: String::new() };
-        let mut file = tokio::fs::File::create_new(&spooled.path).await.map_err(|e| self.disk_error(&e))?;
+        let mut file = self.create(&spooled.path).await.map_err(|e| self.disk_error(&e))?;
         let mut hasher = blake3::Hasher::new();
         while let Some(chunk) = part.chunk().await.map_err(broken)? {
             spooled.bytes += chunk.len() as u64;
@@ -75,6 +75,18 @@ impl Spool {
         file.flush().await.map_err(|e| self.disk_error(&e))?;
         spooled.digest = hasher.finalize().to_hex().to_string();
         Ok(spooled)
+    }
+
+    /// Somebody's cleaner may have taken the directory from under the server: it is made anew.
+    async fn create(&self, path: &Path) -> std::io::Result<tokio::fs::File> {
+        match tokio::fs::File::create_new(path).await {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                tracing::warn!(directory = %self.directory.display(), "the spool directory is gone; it is made anew");
+                tokio::fs::create_dir_all(&self.directory).await?;
+                tokio::fs::File::create_new(path).await
+            }
+            created => created,
+        }
     }
 
     fn too_large(&self) -> RestError {

@@ -8,10 +8,12 @@ use flink_rest::path::RawPath;
 use flink_rest::query::Query;
 use flink_rest::{RestError, job_id};
 use http::{Method, StatusCode, request::Parts};
+use meta_types::Revision;
+use process_kit::config::ConfigValue;
 use records::JobId;
 
 use crate::front::Freshness;
-use crate::limits::LONGEST_TIMEOUT;
+use crate::limits::{LONGEST_TIMEOUT, LONGEST_WAIT};
 
 /// The query of a request.
 pub fn query_of(request: &Request) -> Result<Query, RestError> {
@@ -47,6 +49,24 @@ pub fn timeout_of(query: &Query) -> Result<Option<Duration>, RestError> {
     match text.parse::<u64>() {
         Ok(ms) if ms > 0 => Ok(Some(Duration::from_millis(ms).min(LONGEST_TIMEOUT))),
         _ => Err(bad(format!("timeout_ms: expected a number of milliseconds above 0, found \"{text}\""))),
+    }
+}
+
+/// The parameter `wait`: how long the answer may be held back, at most [`LONGEST_WAIT`].
+pub fn wait_of(query: &Query) -> Result<Option<Duration>, RestError> {
+    let Some(text) = query.non_empty("wait") else { return Ok(None) };
+    match Duration::from_text(text) {
+        Some(wait) => Ok(Some(wait.min(LONGEST_WAIT))),
+        None => Err(bad(format!("wait: expected {}, found \"{text}\"", Duration::WANTS))),
+    }
+}
+
+/// The parameter `revision`.
+pub fn revision_of(query: &Query) -> Result<Option<Revision>, RestError> {
+    let Some(text) = query.non_empty("revision") else { return Ok(None) };
+    match text.parse() {
+        Ok(revision) if revision > 0 => Ok(Some(revision)),
+        _ => Err(bad(format!("revision: expected a number above 0, found \"{text}\""))),
     }
 }
 

@@ -13,6 +13,9 @@ use records::record::Node;
 use records::{Failure, Scope, carry_out};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::limits::DRAIN_WITHIN;
 
 /// What keeps a registration.
 pub struct Registrar {
@@ -24,6 +27,8 @@ pub struct Registrar {
     pub node: Node,
     /// Time to live of the lease.
     pub ttl: Duration,
+    /// Cancelled when the last request that came before the end is answered.
+    pub drained: CancellationToken,
 }
 
 /// Pause before a registration or a renewal is tried again.
@@ -32,8 +37,8 @@ const RETRY: Duration = Duration::from_millis(500);
 const REVOKE_WITHIN: Duration = Duration::from_secs(2);
 
 impl Registrar {
-    /// Registers, renews and registers again until the end; then gives the lease back, so that others take over at
-    /// once.
+    /// Registers, renews and registers again until the end. Then it answers what came before under this registration,
+    /// for a bounded time, and gives the lease back, so that others take over at once.
     pub async fn run(self, session: watch::Sender<Option<Session>>, shutdown: Shutdown) {
         let token = shutdown.token();
         while !token.is_cancelled() {
@@ -44,7 +49,7 @@ impl Registrar {
             session.send_replace(Some(held.clone()));
             tracing::info!(node = held.me.node, incarnation = held.me.incarnation, "registered");
             tokio::select! {
-                () = token.cancelled() => {
+                () = self.over(&token) => {
                     self.give_back(&held).await;
                     return;
                 }
@@ -52,6 +57,17 @@ impl Registrar {
             }
             session.send_replace(None);
             tracing::warn!(node = held.me.node, "the lease is gone; registering anew");
+        }
+    }
+
+    /// Returns when this process stops and its front has answered, or took too long.
+    async fn over(&self, token: &CancellationToken) {
+        token.cancelled().await;
+        if tokio::time::timeout(DRAIN_WITHIN, self.drained.cancelled()).await.is_err() {
+            tracing::warn!(
+                node = self.name,
+                "requests are not answered yet; the registration is given back anyway"
+            );
         }
     }
 

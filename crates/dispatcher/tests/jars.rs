@@ -60,6 +60,20 @@ async fn a_jar_is_usable_from_every_dispatcher() {
     cluster.stop().await;
 }
 
+/// C7: somebody's cleaner takes the spool directory away under the server.
+#[tokio::test]
+async fn uploads_go_on_when_the_spool_directory_is_gone() {
+    let cluster = Cluster::start(1).await;
+    cluster.node("n1", 2).await;
+    std::fs::remove_dir_all(cluster.spool_of(0)).unwrap();
+    let jar = cluster.upload().await;
+    let list = cluster.get(0, "/jars").await;
+    assert_eq!((list.status, &list.json["files"][0]["id"]), (200, &json!(jar)));
+    let left = std::fs::read_dir(cluster.spool_of(0)).unwrap().count();
+    assert_eq!(left, 0, "and are taken away when a node has them");
+    cluster.stop().await;
+}
+
 #[tokio::test]
 async fn a_package_that_no_jar_id_names_is_swept() {
     let cluster = Cluster::start(1).await;

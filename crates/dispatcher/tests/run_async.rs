@@ -178,6 +178,10 @@ async fn a_failing_main_is_a_failure_cause() {
     let sync = cluster.post(0, &format!("/jars/{jar}/run"), r#"{"entryClass":"Throw"}"#).await;
     assert_eq!(sync.status, 400);
     assert!(sync.error().contains("Could not execute application."), "{}", sync.text);
+    // One line a text: why, and where the rest is.
+    let cause = sync.json["errors"][1].as_str().unwrap();
+    assert!(cause.starts_with("Caused by: MAIN_FAILED: exit code 1: boom: main threw"), "{}", sync.text);
+    assert!(cause.contains("/execution-result") && !sync.text.contains("\\n"), "{}", sync.text);
     assert_eq!(
         cluster.get(0, "/run-async").await.json.as_array().unwrap().len(),
         1,

@@ -1,4 +1,5 @@
-//! Errors as Flink's REST server words them: always `{"errors": [...]}`, without Java stack frames.
+//! Errors as Flink's REST server words them: always `{"errors": [...]}`, each text one line. Where Flink goes on with a
+//! stack trace, we stop; where it goes on with a cause, that is a text of its own.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -23,8 +24,8 @@ pub struct RestError {
 
 impl RestError {
     /// A refusal in our own words, for the routes Flink does not have.
-    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, errors: vec![message.into()], cors: true, headers: Vec::new() }
+    pub fn new(status: StatusCode, message: impl AsRef<str>) -> Self {
+        Self { status, errors: vec![first_line(message.as_ref())], cors: true, headers: Vec::new() }
     }
 
     /// A refusal of a Flink handler: the class name stands before the message.
@@ -37,16 +38,12 @@ impl RestError {
         Self::new(StatusCode::NOT_FOUND, format!("{NOT_FOUND_EXCEPTION}: {}", message.as_ref()))
     }
 
-    /// Flink's answer to an exception that no handler expected: 500 and two texts.
+    /// Flink's answer to an exception that no handler expected: 500 and two texts. Flink puts the second between two
+    /// more lines.
     pub fn internal(cause: impl AsRef<str>) -> Self {
-        let cause = cause.as_ref();
-        Self {
-            errors: vec![
-                "Internal server error.".to_owned(),
-                format!("<Exception on server side:\n{cause}\n\nEnd of exception on server side>"),
-            ],
-            ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "")
-        }
+        let mut error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error.");
+        error.errors.push(first_line(cause.as_ref()));
+        error
     }
 
     /// No route and a GET: Flink's static file handler answers, without the CORS header.
@@ -90,12 +87,9 @@ impl RestError {
         self
     }
 
-    /// Adds what caused the refusal, in Java's manner, to the first text.
+    /// Adds what caused the refusal, in Java's manner.
     pub fn caused_by(mut self, cause: &str) -> Self {
-        if let Some(first) = self.errors.first_mut() {
-            first.push_str("\nCaused by: ");
-            first.push_str(cause);
-        }
+        self.errors.push(first_line(&format!("Caused by: {cause}")));
         self
     }
 
@@ -116,6 +110,10 @@ impl RestError {
     }
 }
 
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
 impl IntoResponse for RestError {
     fn into_response(self) -> Response {
         let body = serde_json::json!({ "errors": self.errors });
@@ -127,5 +125,24 @@ impl IntoResponse for RestError {
             response.headers_mut().append(name, value);
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_is_one_line() {
+        let trace = "java.lang.IllegalStateException: boom\n\tat A.main(A.java:1)\r\n\tat B";
+        for error in [
+            RestError::new(StatusCode::CONFLICT, trace),
+            RestError::handler(StatusCode::BAD_REQUEST, trace),
+            RestError::internal(trace),
+            RestError::handler(StatusCode::BAD_REQUEST, "Could not execute application.").caused_by(trace),
+        ] {
+            assert!(error.errors().iter().all(|text| !text.contains(['\n', '\r'])), "{error}");
+            assert!(error.errors().iter().any(|text| text.ends_with("boom")), "{error}");
+        }
     }
 }

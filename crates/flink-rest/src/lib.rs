@@ -11,6 +11,7 @@ pub mod job_id;
 pub mod path;
 pub mod query;
 pub mod respond;
+mod run_query;
 pub mod run_request;
 pub mod upload;
 

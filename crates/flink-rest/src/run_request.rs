@@ -11,7 +11,6 @@ use serde_json::{Map, Value};
 
 use crate::coerce::{self, Mismatch};
 use crate::error::RestError;
-use crate::query::Query;
 use crate::{args, job_id};
 
 /// Which contract a request is held to.
@@ -45,7 +44,7 @@ impl RestoreMode {
         }
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         [Self::Claim, Self::NoClaim, Self::Legacy].into_iter().find(|mode| mode.as_str() == text)
     }
 }
@@ -78,7 +77,8 @@ pub struct RunRequest {
     pub packages: Option<Vec<String>>,
 }
 
-/// The fields of a JSON body.
+/// The fields of a JSON body. On `/run-async` the query takes the same names; lists are then JSON or separated by
+/// commas, an object is JSON.
 pub const BODY_FIELDS: &[&str] = &[
     "allowNonRestoredState",
     "claimMode",
@@ -96,23 +96,8 @@ pub const BODY_FIELDS: &[&str] = &[
     "triggerId",
 ];
 
-const QUERY_PARAMETERS: &[&str] = &[
-    "allowNonRestoredState",
-    "claimMode",
-    "classPaths",
-    "entry-class",
-    "entryClass",
-    "jarId",
-    "jobId",
-    "packages",
-    "parallelism",
-    "program-args",
-    "programArg",
-    "programArgs",
-    "restoreMode",
-    "savepointPath",
-    "triggerId",
-];
+/// Flink's other names of some of them, which it takes from the query; `/run-async` takes them from the body too.
+pub const ALIASES: &[&str] = &["entry-class", "program-args", "programArg"];
 
 impl RunRequest {
     /// Parses a JSON body; an empty one states nothing.
@@ -126,11 +111,11 @@ impl RunRequest {
             Err(error) => return Err(bad_body(route, &format!("the body is not JSON: {error}"))),
         };
         if route == Route::RunAsync {
-            refuse_unknown("field", fields.keys().map(String::as_str), BODY_FIELDS)?;
+            refuse_unknown("field", fields.keys().map(String::as_str))?;
         }
         let reader = BodyReader { route, fields: &fields };
         let request = Self {
-            entry_class: reader.string("entryClass")?,
+            entry_class: reader.entry_class()?,
             program_args: reader.program_args()?,
             parallelism: reader.read("parallelism", coerce::integer)?,
             job_id: reader.job_id()?,
@@ -146,38 +131,11 @@ impl RunRequest {
         Ok(Self {
             trigger_id: reader.read("triggerId", coerce::string)?,
             jar_id: reader.string("jarId")?,
-            packages: one_of(
-                reader.read("packages", coerce::strings)?,
-                reader.read("classPaths", coerce::strings)?,
-            )?,
+            packages: one_of([
+                ("packages", reader.read("packages", coerce::strings)?),
+                ("classPaths", reader.read("classPaths", coerce::strings)?),
+            ])?,
             ..request
-        })
-    }
-
-    /// Reads the query's form of the fields.
-    pub fn from_query(route: Route, query: &Query) -> Result<Self, RestError> {
-        let common = Self {
-            entry_class: owned(query.non_empty("entry-class").or_else(|| query.non_empty("entryClass"))),
-            program_args: program_args_of(query),
-            parallelism: parallelism_of(query)?,
-            allow_non_restored_state: allow_non_restored_state_of(route, query)?,
-            savepoint_path: owned(query.non_empty("savepointPath")),
-            ..Self::default()
-        };
-        if route == Route::JarsRun {
-            return Ok(common);
-        }
-        refuse_unknown("query parameter", query.names(), QUERY_PARAMETERS)?;
-        Ok(Self {
-            job_id: job_id_of(query)?,
-            restore_mode: restore_mode_of(query)?,
-            trigger_id: owned(query.get("triggerId")),
-            jar_id: owned(query.non_empty("jarId")),
-            packages: one_of(
-                query.non_empty("packages").map(args::split_comma_list),
-                query.non_empty("classPaths").map(args::split_comma_list),
-            )?,
-            ..common
         })
     }
 
@@ -248,9 +206,25 @@ impl BodyReader<'_> {
         Ok(self.read(name, coerce::string)?.filter(|text| !text.is_empty()))
     }
 
+    fn entry_class(&self) -> Result<Option<String>, RestError> {
+        let stated = self.string("entryClass")?;
+        if self.route == Route::JarsRun {
+            return Ok(stated);
+        }
+        one_of([("entryClass", stated), ("entry-class", self.string("entry-class")?)])
+    }
+
     fn program_args(&self) -> Result<Option<Vec<String>>, RestError> {
         let line = self.string("programArgs")?;
         let list = self.read("programArgsList", coerce::strings)?;
+        if self.route == Route::RunAsync {
+            return one_of([
+                ("programArgsList", list),
+                ("programArgs", line.as_deref().map(args::split_command_line)),
+                ("program-args", self.string("program-args")?.as_deref().map(args::split_command_line)),
+                ("programArg", self.string("programArg")?.as_deref().map(args::split_comma_list)),
+            ]);
+        }
         match (line, list) {
             (Some(_), Some(_)) => Err(RestError::handler(
                 StatusCode::BAD_REQUEST,
@@ -274,80 +248,46 @@ impl BodyReader<'_> {
     }
 
     fn restore_mode(&self) -> Result<Option<RestoreMode>, RestError> {
-        for name in ["claimMode", "restoreMode"] {
-            let Some(text) = self.string(name)? else { continue };
-            return match RestoreMode::parse(&text) {
-                Some(mode) => Ok(Some(mode)),
+        let mode = |name: &'static str| {
+            let Some(text) = self.string(name)? else { return Ok((name, None)) };
+            match RestoreMode::parse(&text) {
+                Some(mode) => Ok((name, Some(mode))),
                 None => Err(bad_body(self.route, &bad_restore_mode(name, &text))),
-            };
+            }
+        };
+        let claim_mode = mode("claimMode")?;
+        if self.route == Route::JarsRun && claim_mode.1.is_some() {
+            return Ok(claim_mode.1);
         }
-        Ok(None)
+        one_of([claim_mode, mode("restoreMode")?])
     }
 }
 
-/// Two names of one field.
-fn one_of(
-    packages: Option<Vec<String>>,
-    class_paths: Option<Vec<String>>,
-) -> Result<Option<Vec<String>>, RestError> {
-    match (packages, class_paths) {
-        (Some(packages), Some(class_paths)) if packages != class_paths => Err(RestError::new(
-            StatusCode::BAD_REQUEST,
-            "packages and classPaths are two names of one field and differ; send one of them",
-        )),
-        (packages, class_paths) => Ok(packages.or(class_paths)),
+/// What is stated under one of several names of one field; under two of them it must be the same.
+pub(crate) fn one_of<T: PartialEq, const N: usize>(
+    named: [(&str, Option<T>); N],
+) -> Result<Option<T>, RestError> {
+    let mut found: Option<(&str, T)> = None;
+    for (name, value) in named {
+        match (&found, value) {
+            (Some((first, stated)), Some(value)) if *stated != value => {
+                return Err(RestError::new(
+                    StatusCode::BAD_REQUEST,
+                    format!("{first} and {name} are two names of one field and differ; send one of them"),
+                ));
+            }
+            (None, Some(value)) => found = Some((name, value)),
+            _ => {}
+        }
     }
+    Ok(found.map(|(_, value)| value))
 }
 
-fn owned(text: Option<&str>) -> Option<String> {
-    text.map(str::to_owned)
-}
-
-fn program_args_of(query: &Query) -> Option<Vec<String>> {
-    let line = query.non_empty("program-args").or_else(|| query.non_empty("programArgs"));
-    match query.non_empty("programArg") {
-        Some(list) => Some(args::split_comma_list(list)),
-        None => line.map(args::split_command_line),
-    }
-}
-
-fn parallelism_of(query: &Query) -> Result<Option<i32>, RestError> {
-    let Some(text) = query.non_empty("parallelism") else { return Ok(None) };
-    match text.parse() {
-        Ok(number) => Ok(Some(number)),
-        Err(_) => Err(RestError::bad_query_parameter("parallelism", text)),
-    }
-}
-
-/// On Flink's route anything but `true` is false.
-fn allow_non_restored_state_of(route: Route, query: &Query) -> Result<Option<bool>, RestError> {
-    let Some(text) = query.non_empty("allowNonRestoredState") else { return Ok(None) };
-    match (text.to_ascii_lowercase().as_str(), route) {
-        ("true", _) => Ok(Some(true)),
-        ("false", _) | (_, Route::JarsRun) => Ok(Some(false)),
-        (_, Route::RunAsync) => Err(RestError::bad_query_parameter("allowNonRestoredState", text)),
-    }
-}
-
-fn job_id_of(query: &Query) -> Result<Option<String>, RestError> {
-    let Some(text) = query.non_empty("jobId") else { return Ok(None) };
-    job_id::parse(text).map(Some).ok_or_else(|| bad_job_id(text))
-}
-
-fn restore_mode_of(query: &Query) -> Result<Option<RestoreMode>, RestError> {
-    for name in ["claimMode", "restoreMode"] {
-        let Some(text) = query.non_empty(name) else { continue };
-        let refusal = || RestError::new(StatusCode::BAD_REQUEST, bad_restore_mode(name, text));
-        return RestoreMode::parse(text).map(Some).ok_or_else(refusal);
-    }
-    Ok(None)
-}
-
-fn bad_restore_mode(name: &str, text: &str) -> String {
+pub(crate) fn bad_restore_mode(name: &str, text: &str) -> String {
     format!("{name}: expected CLAIM, NO_CLAIM or LEGACY, found \"{text}\"")
 }
 
-fn bad_job_id(text: &str) -> RestError {
+pub(crate) fn bad_job_id(text: &str) -> RestError {
     RestError::new(
         StatusCode::BAD_REQUEST,
         format!("jobId: expected 32 hexadecimal digits, found \"{text}\""),
@@ -361,20 +301,17 @@ fn bad_body(route: Route, why: &str) -> RestError {
     }
 }
 
-fn refuse_unknown<'a>(
+pub(crate) fn refuse_unknown<'a>(
     kind: &str,
-    given: impl Iterator<Item = &'a str>,
-    known: &[&str],
+    mut given: impl Iterator<Item = &'a str>,
 ) -> Result<(), RestError> {
-    for name in given {
-        if !known.contains(&name) {
-            return Err(RestError::new(
-                StatusCode::BAD_REQUEST,
-                format!("unknown {kind} \"{name}\"; did you mean \"{}\"?", nearest(name, known)),
-            ));
-        }
-    }
-    Ok(())
+    let Some(name) = given.find(|name| !BODY_FIELDS.contains(name) && !ALIASES.contains(name)) else {
+        return Ok(());
+    };
+    Err(RestError::new(
+        StatusCode::BAD_REQUEST,
+        format!("unknown {kind} \"{name}\"; did you mean \"{}\"?", nearest(name, BODY_FIELDS)),
+    ))
 }
 
 /// The known name that looks most like `name`.

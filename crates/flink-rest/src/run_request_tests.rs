@@ -1,6 +1,7 @@
 //! Tests of the run request: one meaning for query and body, leniency on Flink's route, refusals on ours.
 
 use super::*;
+use crate::query::Query;
 
 fn body(route: Route, text: &str) -> Result<RunRequest, RestError> {
     RunRequest::from_body(route, text.as_bytes())
@@ -96,5 +97,97 @@ fn parallelism_is_positive_or_the_default() {
             let request = RunRequest { parallelism: Some(bad), ..RunRequest::default() };
             assert_eq!(request.checked(route).unwrap_err().status(), 400);
         }
+    }
+}
+
+/// Each field, in the body and in the query, under each of its names.
+#[test]
+fn every_field_may_stand_in_the_query_and_in_the_body_under_each_of_its_names() {
+    let text = |text: &str| Some(text.to_owned());
+    let list = || Some(vec!["x".to_owned(), "y".to_owned()]);
+    let default = RunRequest::default;
+    let cases = [
+        ("entryClass", "A", r#""A""#, RunRequest { entry_class: text("A"), ..default() }),
+        ("entry-class", "A", r#""A""#, RunRequest { entry_class: text("A"), ..default() }),
+        ("programArgs", "x y", r#""x y""#, RunRequest { program_args: list(), ..default() }),
+        ("program-args", "x y", r#""x y""#, RunRequest { program_args: list(), ..default() }),
+        ("programArg", "x,y", r#""x,y""#, RunRequest { program_args: list(), ..default() }),
+        ("programArgsList", "x,y", r#"["x","y"]"#, RunRequest { program_args: list(), ..default() }),
+        ("programArgsList", r#"["x","y"]"#, r#"["x","y"]"#, RunRequest { program_args: list(), ..default() }),
+        ("parallelism", "2", "2", RunRequest { parallelism: Some(2), ..default() }),
+        (
+            "jobId",
+            &"a".repeat(32),
+            r#""aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa""#,
+            RunRequest { job_id: Some("a".repeat(32)), ..default() },
+        ),
+        (
+            "allowNonRestoredState",
+            "true",
+            "true",
+            RunRequest { allow_non_restored_state: Some(true), ..default() },
+        ),
+        ("savepointPath", "s", r#""s""#, RunRequest { savepoint_path: text("s"), ..default() }),
+        (
+            "restoreMode",
+            "CLAIM",
+            r#""CLAIM""#,
+            RunRequest { restore_mode: Some(RestoreMode::Claim), ..default() },
+        ),
+        (
+            "claimMode",
+            "CLAIM",
+            r#""CLAIM""#,
+            RunRequest { restore_mode: Some(RestoreMode::Claim), ..default() },
+        ),
+        (
+            "flinkConfiguration",
+            r#"{"k":"v"}"#,
+            r#"{"k":"v"}"#,
+            RunRequest {
+                flink_configuration: Some(BTreeMap::from([("k".to_owned(), "v".to_owned())])),
+                ..default()
+            },
+        ),
+        ("triggerId", "T", r#""T""#, RunRequest { trigger_id: text("T"), ..default() }),
+        ("jarId", "J", r#""J""#, RunRequest { jar_id: text("J"), ..default() }),
+        ("packages", "x,y", r#"["x","y"]"#, RunRequest { packages: list(), ..default() }),
+        ("classPaths", r#"["x","y"]"#, r#"["x","y"]"#, RunRequest { packages: list(), ..default() }),
+    ];
+    for (name, in_query, in_body, wanted) in &cases {
+        let pairs = [((*name).to_owned(), (*in_query).to_owned())];
+        let read = RunRequest::from_query(Route::RunAsync, &Query::of_pairs(pairs).unwrap());
+        assert_eq!(read.as_ref(), Ok(wanted), "{name} in the query");
+        let read = body(Route::RunAsync, &format!("{{\"{name}\":{in_body}}}"));
+        assert_eq!(read.as_ref(), Ok(wanted), "{name} in the body");
+    }
+    for name in BODY_FIELDS.iter().chain(ALIASES) {
+        assert!(cases.iter().any(|(of, ..)| of == name), "{name} is not tried");
+    }
+}
+
+#[test]
+fn two_names_of_one_field_must_agree() {
+    for (one, other) in [
+        ("entryClass=A", "entry-class=B"),
+        ("programArgs=a b", "programArg=a,c"),
+        ("programArgsList=a", "program-args=b"),
+        ("packages=a", "classPaths=b"),
+        ("claimMode=CLAIM", "restoreMode=LEGACY"),
+    ] {
+        let pairs: Vec<_> = [one, other].iter().map(|pair| pair.split_once('=').unwrap()).collect();
+        let refusal = query(Route::RunAsync, &format!("{one}&{other}")).unwrap_err();
+        let names = pairs.iter().all(|(name, _)| refusal.errors()[0].contains(name));
+        assert!(names && refusal.errors()[0].contains("differ"), "{refusal}");
+        // Flink's route takes one of them, as it always did.
+        query(Route::JarsRun, &format!("{one}&{other}")).unwrap();
+    }
+    let same = query(Route::RunAsync, "programArgs=a b&programArg=a,b").unwrap();
+    assert_eq!(same.program_args, Some(vec!["a".into(), "b".into()]));
+    let refusal = body(Route::RunAsync, r#"{"programArgs":"a","program-args":"b"}"#).unwrap_err();
+    assert!(refusal.errors()[0].contains("differ"), "{refusal}");
+    for bad in ["flinkConfiguration=x", "flinkConfiguration=[]", "programArgsList=[1", "packages=[{}]"] {
+        let refusal = query(Route::RunAsync, bad).unwrap_err();
+        assert!(refusal.errors()[0].starts_with(bad.split('=').next().unwrap()), "{refusal}");
     }
 }

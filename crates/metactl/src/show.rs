@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use meta_api::pb::{etcdserverpb as pb, mvccpb};
+pub use records::time::rfc3339 as time;
 use serde_json::{Value, json};
 
 /// Prints a table: a line of column names in capitals, then the rows. Cells never contain spaces in numbers and
@@ -66,36 +67,4 @@ pub fn key_value(kv: &mvccpb::KeyValue) -> Value {
         out["lease"] = json!(kv.lease);
     }
     out
-}
-
-/// A time since the epoch as UTC, to the second.
-pub fn time(ms: u64) -> String {
-    let s = ms / 1000;
-    let (days, second) = (s / 86_400, s % 86_400);
-    let (year, month, day) = civil(days);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
-}
-
-/// Year, month and day of a day since 1970-01-01, in the Gregorian calendar counted from March.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day_of_year - (153 * shifted + 2) / 5 + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_utc() {
-        assert_eq!(time(0), "1970-01-01T00:00:00Z");
-        assert_eq!(time(951_782_399_000), "2000-02-28T23:59:59Z");
-        assert_eq!(time(951_782_400_000), "2000-02-29T00:00:00Z");
-        assert_eq!(time(1_764_447_383_999), "2025-11-29T20:16:23Z");
-    }
 }

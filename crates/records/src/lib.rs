@@ -16,6 +16,7 @@ pub mod plan;
 pub mod record;
 pub mod refusal;
 pub mod runs;
+pub mod time;
 pub mod view;
 
 pub use invariants::{Violation, invariants, step_violations};

@@ -3,8 +3,9 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What is stated about a run, as JSON or as fields of a form. The same names, and `entry-class` and `programArg`, are
-/// taken from the query.
+/// What is stated about a run, as JSON, in the query, or as fields of a form; the JSON counts where two state the same.
+/// In query and form a list is JSON or separated by commas, an object is JSON. Flink's other names `entry-class`,
+/// `program-args` (as `programArgs`) and `programArg` (a list separated by commas) are taken too.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunRequest {
@@ -101,7 +102,20 @@ pub struct RunStatus {
     pub run: RunFacts,
 }
 
-/// More about a run than Flink would say. Of one whose record is over, `phase`, `jobid` and `completed-at` are left.
+/// A run that was completed and whose details are gone.
+#[derive(Debug, ToSchema)]
+pub struct RunGone {
+    /// The outcome and its time in words.
+    pub errors: Vec<String>,
+    /// COMPLETED.
+    pub status: QueueStatus,
+    /// Its outcome, as before.
+    pub operation: serde_json::Value,
+    /// `phase`, `jobid` and `completed-at` are left.
+    pub run: RunFacts,
+}
+
+/// More about a run than Flink would say.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "kebab-case")]
 pub struct RunFacts {
@@ -111,6 +125,9 @@ pub struct RunFacts {
     pub jobid: String,
     /// Milliseconds since the epoch.
     pub completed_at: Option<u64>,
+    /// The store's revision that all of it is of, for the next `wait`.
+    #[schema(required = false)]
+    pub revision: Option<i64>,
     /// The dispatcher that drives it.
     #[schema(required = false)]
     pub owner: Option<String>,
@@ -132,6 +149,9 @@ pub struct RunFacts {
     /// Milliseconds since the epoch.
     #[schema(required = false)]
     pub accepted_at: Option<u64>,
+    /// The dispatcher that took it.
+    #[schema(required = false)]
+    pub accepted_by: Option<String>,
     /// The package with its main(), `NAME:VERSION`.
     #[schema(required = false)]
     pub program: Option<String>,

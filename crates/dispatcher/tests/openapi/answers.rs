@@ -66,6 +66,7 @@ async fn answers_are_as_described() {
     packages(&asking).await;
     runs(&asking).await;
     refusals(&asking).await;
+    forgotten(&asking).await;
     let described: BTreeSet<String> = operations(&asking.document)
         .iter()
         .map(|(_, _, of)| of["operationId"].as_str().unwrap().to_owned())
@@ -151,6 +152,17 @@ async fn refusals(asking: &Asking) {
     asking.ask("node_icp", "/nodes/none/icp", 404).await;
     asking.ask("run_submit", "/run-async", 400).await;
     asking.ask("job_output", &format!("/jobs/{}/attempts/1/stdout", "a".repeat(32)), 404).await;
+}
+
+/// The clock goes on by more than a day: the details of a run are gone.
+async fn forgotten(asking: &Asking) {
+    let jar = hello_jar();
+    let (form, body) = multipart(&[Part::text("triggerId", "T2"), Part::file("jarfile", "hello.jar", &jar)]);
+    asking.ask_with("run_submit", "/run-async", 200, &[("content-type", &form)], body).await;
+    asking.cluster.completed(0, "T2").await;
+    asking.ask("run_status", "/run-async/T2?wait=1s", 200).await;
+    asking.cluster.kv.advance(std::time::Duration::from_secs(25 * 3600));
+    asking.ask("run_status", "/run-async/T2", 410).await;
 }
 
 /// A request is read by another crate than the one that describes it.

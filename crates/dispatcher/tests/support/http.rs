@@ -68,7 +68,25 @@ pub async fn send(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.body(Body::from(body)).unwrap();
+    answer(service, request.body(Body::from(body)).unwrap()).await
+}
+
+/// POSTs a body that comes piece by piece.
+pub fn send_stream(
+    service: &FrontService,
+    path: &str,
+    pieces: tokio::sync::mpsc::Receiver<String>,
+) -> impl Future<Output = Answer> + use<> {
+    let pieces = futures_util::stream::unfold(pieces, |mut pieces| async move {
+        let piece = pieces.recv().await?;
+        Some((Ok::<_, std::io::Error>(piece), pieces))
+    });
+    let request = Request::builder().method("POST").uri(path).body(Body::from_stream(pieces)).unwrap();
+    let service = service.clone();
+    async move { answer(&service, request).await }
+}
+
+async fn answer(service: &FrontService, request: Request<Body>) -> Answer {
     let response = service.clone().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();

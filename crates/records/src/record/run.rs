@@ -133,6 +133,9 @@ pub struct Run {
     pub hidden: bool,
     /// When it was admitted.
     pub accepted_at_ms: u64,
+    /// The dispatcher that admitted it; empty in records of older writers.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub accepted_by: String,
     /// When it was completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at_ms: Option<u64>,
@@ -176,11 +179,21 @@ pub struct RunToken {
     pub job: JobId,
     /// How it ended.
     pub end: TokenEnd,
-    /// When.
+    /// When it was completed, or deleted.
     pub ended_at_ms: u64,
+    /// When it was admitted; 0 in records of older writers.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub accepted_at_ms: u64,
+    /// The dispatcher that admitted it; empty in records of older writers.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub accepted_by: String,
     /// Fields of newer writers.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
 impl Record for RunToken {}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}

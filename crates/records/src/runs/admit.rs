@@ -16,6 +16,7 @@ use crate::record::{
     Job, JobSpec, JobState, NodeRef, PackageRef, Phase, Pin, Run, RunOwner, StatedRequest, TokenEnd,
 };
 use crate::refusal::{Class, Refusal};
+use crate::time::rfc3339;
 use crate::view::View;
 
 /// Most packages of one job: keeps the admission within the store's limit of operations.
@@ -61,29 +62,52 @@ pub type Earlier = Admitted;
 /// [`Class::Deleted`] while the tombstone lives. Scope: [`crate::Scope::run`].
 pub fn lookup(view: &View, trigger: &TriggerId, stated: &StatedRequest) -> Result<Option<Earlier>, Refusal> {
     if let Some(run) = view.get(&RunKey::new(trigger))? {
-        same_request(trigger, &run.stated, stated)?;
+        let first = First { stated: &run.stated, at_ms: run.accepted_at_ms, by: &run.accepted_by };
+        same_request(trigger, &first, stated)?;
         return Ok(Some(Admitted { job: run.job.clone(), program: Some(run.program.clone()), new: false }));
     }
     let Some(token) = view.get(&RunTokenKey::new(trigger))? else { return Ok(None) };
     if token.end == TokenEnd::Deleted {
         return Err(Refusal::new(
             Class::Deleted,
-            format!("run {trigger} was deleted: a new run needs another triggerId"),
+            format!(
+                "run {trigger} was deleted at {}: a new run needs another triggerId",
+                rfc3339(token.ended_at_ms)
+            ),
         ));
     }
-    same_request(trigger, &token.stated, stated)?;
+    let first = First { stated: &token.stated, at_ms: token.accepted_at_ms, by: &token.accepted_by };
+    same_request(trigger, &first, stated)?;
     Ok(Some(Admitted { job: token.job.clone(), program: None, new: false }))
 }
 
-fn same_request(trigger: &TriggerId, first: &StatedRequest, second: &StatedRequest) -> Result<(), Refusal> {
-    let differing = differing_fields(first, second);
+/// The request that the trigger id is of.
+struct First<'a> {
+    stated: &'a StatedRequest,
+    at_ms: u64,
+    by: &'a str,
+}
+
+impl First<'_> {
+    /// When and by whom it was taken; older writers did not note it.
+    fn taken(&self) -> String {
+        if self.by.is_empty() {
+            return String::new();
+        }
+        format!(" that {} took at {}", self.by, rfc3339(self.at_ms))
+    }
+}
+
+fn same_request(trigger: &TriggerId, first: &First<'_>, second: &StatedRequest) -> Result<(), Refusal> {
+    let differing = differing_fields(first.stated, second);
     if differing.is_empty() {
         return Ok(());
     }
     Err(Refusal::new(
         Class::Different,
         format!(
-            "triggerId {trigger} was used for a different request; these fields differ: {}",
+            "triggerId {trigger} was used for a different request{}; these fields differ: {}",
+            first.taken(),
             differing.join(", ")
         ),
     ))
@@ -156,6 +180,7 @@ fn new_run(wish: &Admit) -> Run {
         waiting: None,
         hidden: wish.hidden,
         accepted_at_ms: wish.now_ms,
+        accepted_by: wish.dispatcher.node.clone(),
         completed_at_ms: None,
         extra: Default::default(),
     }

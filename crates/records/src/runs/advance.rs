@@ -68,6 +68,13 @@ pub fn advance(view: &View, wish: &Advance) -> Result<Plan<Advanced>, Refusal> {
     Ok(steps.put(&run_key, &record).answer(answer))
 }
 
+/// The phase to show. The record follows its job in transactions of its own: that the job is created is seen before
+/// the run is completed with it.
+pub fn shown_phase(run: &Run, job: Option<&Job>) -> Phase {
+    let submitted = job.is_some_and(Job::is_created);
+    if submitted { run.phase.max(Phase::Submitted) } else { run.phase }
+}
+
 fn phase(view: &View, run: &Run, job: &Job) -> Result<Phase, Refusal> {
     let owner = view.get(&JobOwnerKey::new(&run.job))?;
     let launching = owner.as_ref().is_some_and(|owner| {
@@ -134,6 +141,8 @@ fn complete(
         job: run.job.clone(),
         end: TokenEnd::Completed(result.clone()),
         ended_at_ms: wish.now_ms,
+        accepted_at_ms: run.accepted_at_ms,
+        accepted_by: run.accepted_by.clone(),
         extra: Default::default(),
     };
     // Whether the job was created never changes back, so its record may move on meanwhile; that it is gone may not

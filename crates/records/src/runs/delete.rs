@@ -45,6 +45,8 @@ pub fn delete(view: &View, wish: &Delete) -> Result<Plan<Deleted>, Refusal> {
         job: run.job.clone(),
         end: TokenEnd::Deleted,
         ended_at_ms: wish.now_ms,
+        accepted_at_ms: run.accepted_at_ms,
+        accepted_by: run.accepted_by.clone(),
         extra: token.as_ref().map(|token| token.extra.clone()).unwrap_or_default(),
     };
     let steps = Steps::new()
@@ -74,6 +76,7 @@ fn delete_token(
     }
     let mut record = token.value.clone();
     record.end = TokenEnd::Deleted;
+    record.ended_at_ms = wish.now_ms;
     let steps = Steps::new().unchanged(key, &token).absent(&RunKey::new(&wish.trigger));
     Ok(steps.put_leased(key, &record, wish.token_retention).answer(Deleted { job, settled: true }))
 }

@@ -16,7 +16,7 @@ mod request;
 
 pub use admit::{Admit, Admitted, Earlier, admit, lookup};
 pub use adopt::{adopt, mine, orphans};
-pub use advance::{Advance, Advanced, advance, would_complete};
+pub use advance::{Advance, Advanced, advance, shown_phase, would_complete};
 pub use delete::{Delete, Deleted, delete, is_settled};
 pub use list::{RunView, run, runs};
 pub use request::{differing_fields, merge, tokenize};

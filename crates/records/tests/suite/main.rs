@@ -11,6 +11,7 @@ mod interleave;
 mod manifests;
 mod register;
 mod restart;
+mod retention;
 mod schedules;
 mod sim;
 mod sim_disk;
