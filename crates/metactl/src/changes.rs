@@ -1,0 +1,102 @@
+//! Waiting for records to change: a watch from the revision that was read, so that nothing is missed and nobody asks
+//! again and again.
+
+use std::{
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+use futures_util::{FutureExt as _, StreamExt as _, future::select_all};
+use meta_client::{EtcdKv, EtcdOptions, Kv as _, WatchRequest};
+use meta_types::{KeyRange, Revision};
+use records::{Scope, View};
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    cli::Globals,
+    exit::{Failure, UNAVAILABLE},
+    view,
+};
+
+/// A watch that was silent for so long is not trusted: the records are read again.
+const MAX_SILENCE: Duration = Duration::from_secs(30);
+/// Pause before a store that does not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// How long a command that waits bears with a store that does not answer.
+const STORE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Changes in the store.
+pub struct Changes {
+    kv: EtcdKv,
+}
+
+impl Changes {
+    /// Of the store that the flags name.
+    pub fn new(globals: &Globals) -> Result<Self, Failure> {
+        Ok(Self { kv: kv(globals)? })
+    }
+
+    /// Returns when something in the scope changed after this revision, or may have.
+    pub async fn after(&self, scope: &Scope, revision: Revision) {
+        let watches = scope.ranges().iter().map(|range| self.changed(range, revision + 1).boxed());
+        // Silence is no error: the caller looks again either way.
+        let _ = timeout(MAX_SILENCE, select_all(watches)).await;
+    }
+
+    async fn changed(&self, range: &KeyRange, start_revision: Revision) {
+        let request = WatchRequest { range: range.clone(), start_revision, prev_kv: false };
+        if let Ok(mut watcher) = self.kv.watch(request).await {
+            while let Some(Ok(batch)) = watcher.batches.next().await {
+                if !batch.events.is_empty() {
+                    return;
+                }
+            }
+        }
+        // Compacted away, or refused: the caller reads what there is now.
+        sleep(ASK_AGAIN).await;
+    }
+}
+
+/// The store as planners write to it.
+pub fn kv(globals: &Globals) -> Result<EtcdKv, Failure> {
+    let options = EtcdOptions { call_timeout: globals.command_timeout, ..EtcdOptions::default() };
+    EtcdKv::connect(&globals.endpoints, options).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Reads a scope, and bears for a while with a store that does not answer.
+pub async fn load_patiently(globals: &Globals, scope: &Scope) -> Result<View, Failure> {
+    let start = Instant::now();
+    loop {
+        match view::load(globals, scope.clone()).await {
+            Err(failure) if failure.code == UNAVAILABLE && start.elapsed() < STORE_PATIENCE => {
+                sleep(ASK_AGAIN).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Looks at a scope now and after each change until `look` breaks with an answer; `None` when the time is up. A store
+/// that does not answer at first is an error at once.
+pub async fn until<T>(
+    globals: &Globals,
+    scope: &Scope,
+    time: Option<Duration>,
+    mut look: impl FnMut(&View) -> Result<ControlFlow<T>, Failure>,
+) -> Result<Option<T>, Failure> {
+    let changes = Changes::new(globals)?;
+    let mut seen = view::load(globals, scope.clone()).await?;
+    let waiting = async {
+        loop {
+            if let ControlFlow::Break(answer) = look(&seen)? {
+                return Ok(answer);
+            }
+            changes.after(scope, seen.revision()).await;
+            seen = load_patiently(globals, scope).await?;
+        }
+    };
+    match time {
+        None => waiting.await.map(Some),
+        Some(time) => timeout(time, waiting).await.ok().transpose(),
+    }
+}
