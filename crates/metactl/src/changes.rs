@@ -100,3 +100,61 @@ pub async fn until<T>(
         Some(time) => timeout(time, waiting).await.ok().transpose(),
     }
 }
+
+#[cfg(test)]
+#[path = "../tests/lone/mod.rs"]
+mod lone;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use meta_types::PutRequest;
+    use records::keys::JobKey;
+
+    use super::*;
+
+    /// Nobody looks again while nothing changes, or while something else does.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_look_is_taken_at_first_and_after_each_change() {
+        let (_dir, replica) = lone::replica().await;
+        let globals = Globals {
+            endpoints: vec![replica.client_addr().to_string()],
+            output: None,
+            command_timeout: Duration::from_secs(5),
+        };
+        let key = JobKey::new(&records::JobId::from_random(1));
+        let scope = Scope::default().and_key(&key).and_all::<records::keys::RunKey>();
+        let looks = AtomicUsize::new(0);
+        let look = |view: &View| {
+            looks.fetch_add(1, Ordering::Relaxed);
+            let text = meta_client::TypedKey::encode(&key);
+            Ok(if view.snapshot().get(text.as_bytes()).is_some() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        };
+        let time = Some(Duration::from_millis(700));
+        assert_eq!(until(&globals, &scope, time, look).await.unwrap(), None);
+        assert_eq!(looks.load(Ordering::Relaxed), 1, "nothing changed");
+
+        let put = |key: String| async {
+            let put = PutRequest { key: key.into(), value: "{}".into(), ..PutRequest::default() };
+            kv(&globals).unwrap().put(put).await.unwrap()
+        };
+        let writer = async {
+            put("/elsewhere".into()).await;
+            put("/run/x".into()).await;
+            while looks.load(Ordering::Relaxed) < 3 {
+                sleep(Duration::from_millis(5)).await;
+            }
+            put(meta_client::TypedKey::encode(&key)).await;
+        };
+        let waiting = until(&globals, &scope, Some(Duration::from_secs(30)), look);
+        let (found, ()) = tokio::join!(waiting, writer);
+        assert_eq!(found.unwrap(), Some(()));
+        assert_eq!(looks.load(Ordering::Relaxed), 4, "at first, after /run/x, after the job");
+        replica.shutdown().await;
+    }
+}
