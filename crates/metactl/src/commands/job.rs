@@ -89,10 +89,15 @@ async fn list(globals: &Globals) -> Done {
     Ok(OK)
 }
 
+/// The job in a view.
+pub fn find(view: &View, id: &JobId) -> Result<JobRecord, Failure> {
+    let found = view.get(&JobKey::new(id))?;
+    Ok(found.ok_or_else(|| Failure::not_found(format!("there is no job {id}")))?.value)
+}
+
 async fn status(globals: &Globals, id: &JobId) -> Done {
-    let key = JobKey::new(id);
     let view = view::load(globals, Scope::default().and_job(id)).await?;
-    let job = view.get(&key)?.ok_or_else(|| Failure::not_found(format!("there is no job {id}")))?;
+    let job = find(&view, id)?;
     let object = object(&view, id, &job)?;
     if globals.json() {
         show::json_line(&object)?;
@@ -137,6 +142,8 @@ fn object(view: &View, id: &JobId, job: &JobRecord) -> Result<Value, Failure> {
 }
 
 async fn cancel(globals: &Globals, id: &JobId) -> Done {
+    // Flink's words for it, which dispatchers keep, do not name the job.
+    find(&view::load(globals, Scope::default().and_job(id)).await?, id)?;
     let dispatchers = Dispatchers::find(globals).await?;
     dispatchers.simple(Method::PATCH, &format!("/jobs/{id}?mode=cancel"), globals.command_timeout).await?;
     if !globals.json() {

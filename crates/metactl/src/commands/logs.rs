@@ -5,12 +5,13 @@ use std::{io::Write as _, ops::ControlFlow, pin::pin, time::Duration};
 
 use clap::Args;
 use records::{
-    JobId, Scope, View,
+    JobId, Scope,
     keys::JobKey,
     record::{Attempt, Job},
 };
 use reqwest::{Method, Response};
 
+use super::job::find;
 use crate::{
     changes::{Changes, load_patiently},
     cli::Globals,
@@ -48,7 +49,7 @@ pub async fn print(globals: &Globals, id: &JobId, which: &WhichLogs) -> Done {
     // One attempt for all pieces, even if the job moves meanwhile.
     let number = match which.attempt {
         Some(number) => Some(number),
-        None => job(&view::load(globals, scope(id)).await?, id)?.attempts.last().map(|last| last.number),
+        None => find(&view::load(globals, scope(id)).await?, id)?.attempts.last().map(|last| last.number),
     };
     let attempt = number.map_or_else(|| "latest".to_owned(), |number| number.to_string());
     Stream::new(globals, id, which, &attempt).print_present().await?;
@@ -59,17 +60,12 @@ fn scope(id: &JobId) -> Scope {
     Scope::default().and_key(&JobKey::new(id))
 }
 
-fn job(view: &View, id: &JobId) -> Result<Job, Failure> {
-    let found = view.get(&JobKey::new(id))?;
-    Ok(found.ok_or_else(|| Failure::not_found(format!("there is no job {id}")))?.value)
-}
-
 async fn follow(globals: &Globals, id: &JobId, which: &WhichLogs) -> Done {
     let (scope, changes) = (scope(id), Changes::new(globals)?);
     let mut view = view::load(globals, scope.clone()).await?;
     let mut followed = Followed { globals, id, which, at: None };
     loop {
-        let job = job(&view, id)?;
+        let job = find(&view, id)?;
         let mut changed = pin!(changes.after(&scope, view.revision()));
         loop {
             if followed.print_present(&job).await?.is_break() {

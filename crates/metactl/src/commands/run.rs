@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use records::{
     Scope, TriggerId, View,
     keys::{JobKey, RunKey, RunOwnerKey, RunTokenKey, encode_segment},
-    record::{Phase, Run as RunRecord, RunResult, RunToken, TokenEnd},
+    record::{JobState, Phase, Run as RunRecord, RunResult, RunToken, TokenEnd},
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -260,6 +260,24 @@ impl Seen {
         matches!(self, Self::Token(token) if token.end == TokenEnd::Deleted)
     }
 
+    /// The exit code that a wait ends with, if it does: the job tells. A run that was deleted after it had made its job
+    /// leaves it running.
+    fn end(&self, job: Option<JobState>) -> Result<Option<u8>, Failure> {
+        if matches!(self.result(), Some(RunResult::FailureCause(_))) {
+            return Ok(Some(JOB_FAILED));
+        }
+        match (job, self) {
+            (Some(state), _) if state.is_terminal() => Ok(Some(exit_code(state))),
+            (Some(_), _) | (None, Self::Run(..)) => Ok(None),
+            (None, Self::Token(_)) if self.is_deleted() => Ok(Some(JOB_CANCELLED)),
+            (None, Self::Token(token)) => Err(Failure::not_found(format!(
+                "how job {} ended is not remembered any more; its run ended at {}",
+                token.job,
+                show::time(token.ended_at_ms)
+            ))),
+        }
+    }
+
     fn object(&self, trigger: &TriggerId, job_state: Option<Value>) -> Value {
         let failure = match self.result() {
             Some(RunResult::FailureCause(cause)) => {
@@ -346,28 +364,32 @@ async fn wait(globals: &Globals, trigger: &TriggerId, timeout: Option<Duration>)
     let scope = Scope::run(trigger).and_job(&seen.job());
     let ended = changes::until(globals, &scope, timeout, |view| {
         let seen = Seen::find(view, trigger)?;
-        let job = view.get(&JobKey::new(&seen.job()))?;
-        let failed = matches!(seen.result(), Some(RunResult::FailureCause(_)));
-        let ended = job.filter(|job| job.state.is_terminal()).map(|job| job.state);
-        Ok(match ended {
-            _ if failed => ControlFlow::Break(JOB_FAILED),
-            Some(state) => ControlFlow::Break(exit_code(state)),
-            None if seen.is_deleted() => ControlFlow::Break(JOB_CANCELLED),
-            None => ControlFlow::Continue(()),
-        })
+        let state = view.get(&JobKey::new(&seen.job()))?.map(|job| job.state);
+        Ok(seen.end(state)?.map_or(ControlFlow::Continue(()), ControlFlow::Break))
     });
     let Some(code) = ended.await? else {
         return Err(Failure::unavailable(format!(
             "run {trigger} has not ended yet: ask with metactl run status {trigger}"
         )));
     };
+    // A dispatcher writes what the job's end means to the run; the end itself is known without it.
+    changes::until(globals, &Scope::run(trigger), Some(globals.command_timeout), |view| {
+        let completed = match Seen::find(view, trigger)? {
+            Seen::Run(run, _) => run.phase == Phase::Completed,
+            Seen::Token(_) => true,
+        };
+        Ok(if completed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })
+    .await?;
     status(globals, trigger).await?;
     Ok(code)
 }
 
 async fn delete(globals: &Globals, trigger: &TriggerId) -> Done {
     let dispatchers = Dispatchers::find(globals).await?;
-    let path = format!("/run-async/{}", encode_segment(trigger.as_str()));
+    // The dispatcher answers while somebody still listens.
+    let wait = globals.command_timeout.mul_f32(0.8).as_millis();
+    let path = format!("/run-async/{}?timeout_ms={wait}", encode_segment(trigger.as_str()));
     let answer = dispatchers.simple(Method::DELETE, &path, globals.command_timeout).await?;
     let pending = answer.status().as_u16() == 202;
     if pending {
