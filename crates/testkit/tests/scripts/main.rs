@@ -139,6 +139,18 @@ fn jobmasters_are_started_and_stopped_by_hand() {
     assert_eq!(home.ok("jobmaster.sh stop-all"), ["no jobmaster is running"]);
     assert!(serves(a, 2379), "the store stays");
 
+    // Several at the same time start one.
+    let start = format!("process.sh start jobmaster jobmaster-3 http://{c}:8092/readyz");
+    let settings = [format!("listen.node={c}:8092"), format!("store.endpoints={a}:2379")];
+    let starts = [(); 6].map(|()| {
+        let mut command = home.command(&start);
+        command.args(&settings).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    let did = starts.map(|start| Did::of(start.wait_with_output().unwrap()));
+    assert!(did.iter().all(|did| did.code == 0), "{did:?}");
+    assert_eq!(did.iter().filter(|did| did.out.starts_with("started jobmaster-3 ")).count(), 1, "{did:?}");
+    all_say(&home.ok(&format!("jobmaster.sh stop {c}")), &["jobmaster-3"], "stopped");
+
     // In the foreground the script becomes the process: its signals are the process's.
     let mut child = {
         let mut command = home.command(&format!("jobmaster.sh start-foreground {c}"));
