@@ -65,6 +65,47 @@ wait_for() {
   done
 }
 
+# ---- processes ----------------------------------------------------------------------------------------------------
+
+# is_process PID TEXT: true while PID is a process with TEXT in its command line. The number alone does not tell: the
+# kernel gives numbers out again.
+is_process() {
+  [ -n "$1" ] && [[ $({ tr '\0' ' ' < "/proc/$1/cmdline"; } 2> /dev/null) = *"$2"* ]]
+}
+
+# launch PID_FILE LOG COMMAND...: starts it in a session of its own, so that it outlives the terminal.
+launch() {
+  setsid "${@:3}" < /dev/null >> "$2" 2>&1 &
+  printf '%s\n' "$!" > "$1"
+}
+
+# await_launched PID NAME URL LOG SECONDS: waits until a process that this shell launched answers URL, and gives up at
+# once if it ended.
+await_launched() {
+  local end=$((SECONDS + $5))
+  until http GET "$3" > /dev/null 2>&1; do
+    kill -0 "$1" 2> /dev/null || { say "$(basename "$0"): $2 ended while starting: $(tail -n 1 "$4")"; return 1; }
+    [ "$SECONDS" -lt "$end" ] || {
+      say "$(basename "$0"): $2 does not serve after $5 s: $(http GET "$3" 2>&1 || tail -n 1 "$4")"
+      return 1
+    }
+    sleep 0.1
+  done
+}
+
+# await_end NAME PID TEXT SECONDS: waits for the end of a process that got its SIGTERM; SIGKILL to what is still there
+# after SECONDS. (A second SIGTERM would end it at once, without handing anything over.)
+await_end() {
+  wait_for "$4" is_no_process "$2" "$3" && return
+  say "$1 is still there $4 s after SIGTERM: SIGKILL"
+  kill -KILL "$2" 2> /dev/null || true
+  wait_for 10 is_no_process "$2" "$3" || { say "$1 is still there after SIGKILL"; return 1; }
+}
+
+is_no_process() { ! is_process "$@"; }
+
+# ---- Java ---------------------------------------------------------------------------------------------------------
+
 # java_version JAVA: its major version, or nothing.
 java_version() {
   local text

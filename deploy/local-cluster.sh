@@ -39,34 +39,21 @@ free_block() {
 role_of() { printf '%s\n' "${1%-*}"; }
 pid_of() { cat "$dir/$1.pid" 2> /dev/null || true; }
 
-# A pid counts only while it is still that process: the kernel gives numbers out again.
-is_alive() {
-  local pid
-  pid=$(pid_of "$1")
-  [ -n "$pid" ] && [ -r "/proc/$pid/cmdline" ] && [[ $(tr '\0' ' ' < "/proc/$pid/cmdline") = *"$dir/$1.toml "* ]]
-}
-
+is_alive() { is_process "$(pid_of "$1")" "$dir/$1.toml "; }
 is_gone() { ! is_alive "$1"; }
-answers() { http GET "$(cat "$dir/$1.url")/$2"; }
 names() { sed -n 's/^name=//p' "$dir/cluster"; }
 
-launch() {
+launch_one() {
   local name=$1 args=()
   is_gone "$name" || die "$name is running already"
   mapfile -t args < "$dir/$name.args"
-  setsid "$bin/metastored" "$(role_of "$name")" --config "$dir/$name.toml" "${args[@]}" \
-    < /dev/null >> "$dir/$name.log" 2>&1 &
-  printf '%s\n' "$!" > "$dir/$name.pid"
+  launch "$dir/$name.pid" "$dir/$name.log" \
+    "$bin/metastored" "$(role_of "$name")" --config "$dir/$name.toml" "${args[@]}"
 }
 
 # await NAME PATH: waits until it answers, and gives up at once if it died.
 await() {
-  local end=$((SECONDS + ready_s))
-  until answers "$1" "$2" > /dev/null 2>&1; do
-    is_alive "$1" || die "$1 ended while starting: $(tail -n 1 "$dir/$1.log")"
-    [ "$SECONDS" -lt "$end" ] || die "$1 does not serve after $ready_s s: $(answers "$1" "$2" || tail -n 1 "$dir/$1.log")"
-    sleep 0.1
-  done
+  await_launched "$(pid_of "$1")" "$1" "$(cat "$dir/$1.url")/$2" "$dir/$1.log" "$ready_s" || exit 1
 }
 
 # ---- start of a cluster -------------------------------------------------------------------------------------------
@@ -156,7 +143,7 @@ start_cluster() {
   [ -n "$base" ] || base=$(free_block $((2 * replicas + 2 * dispatchers + jobmasters)))
   printf 'bin=%s\n' "$bin" > "$dir/cluster"
   lay_out
-  for name in $(names); do mkdir -p "$dir/$name"; launch "$name"; done
+  for name in $(names); do mkdir -p "$dir/$name"; launch_one "$name"; done
   for name in $(names); do await "$name" readyz; done
   grep -E '^(endpoints|dispatchers)=' "$dir/cluster"
   for name in $(names); do printf 'pid %s %s\n' "$name" "$(pid_of "$name")"; done
@@ -168,7 +155,7 @@ start_cluster() {
 start_one() {
   local other path=readyz
   mkdir -p "$dir/$1"
-  launch "$1"
+  launch_one "$1"
   for other in $(names); do
     [[ $other != replica-* ]] || is_alive "$other" || path=livez
   done
@@ -212,8 +199,7 @@ stop_all() {
     await_consumers
   done
   for name in $(names); do
-    wait_for 15 is_gone "$name" || { say "$name ignores SIGTERM: SIGKILL"; kill -KILL "$(pid_of "$name")" || true; }
-    wait_for 10 is_gone "$name" || die "$name is still there"
+    is_gone "$name" || await_end "$name" "$(pid_of "$name")" "$dir/$name.toml " 15 || exit 1
   done
 }
 

@@ -136,4 +136,30 @@ mod tests {
         assert!(has_mark(&marked));
         assert!(!has_mark(b"\x7fELF... known bugs are fixed"));
     }
+
+    /// What the start scripts need lies where they look for it.
+    #[test]
+    fn the_archive_has_the_scripts_and_their_lists() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("target");
+        fs::create_dir_all(target.join(PROFILE)).unwrap();
+        for binary in BINARIES {
+            let file = target.join(PROFILE).join(binary);
+            fs::write(&file, "").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let tree = dir.path().join("tree");
+        lay_out(&tools::root(), &target, &tree).unwrap();
+        let is_executable = |file: &str| {
+            let file = tree.join(file);
+            let found = fs::metadata(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            found.permissions().mode() & 0o111 == 0o111
+        };
+        for script in ["start-cluster.sh", "stop-cluster.sh", "jobmaster.sh", "process.sh", "metastored"] {
+            assert!(is_executable(&format!("bin/{script}")), "{script}");
+        }
+        for file in ["bin/lib.sh", "bin/lists.sh", "conf/REPLICAS", "conf/DISPATCHERS", "conf/JOB_MASTERS"] {
+            assert!(!is_executable(file), "{file}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::{fmt, io};
 
 use meta_api::status::{ErrorClass, classify};
+use meta_client::KvError;
 
 /// Done.
 pub const OK: u8 = 0;
@@ -81,6 +82,22 @@ impl Failure {
             ErrorClass::Unknown(why) => Self::unavailable(format!(
                 "{endpoint}: {why}; it may have been carried out: ask with metactl {ask}"
             )),
+        }
+    }
+
+    /// A write by a planner failed. `ask` is the command that tells whether it took place.
+    pub fn of_plan(failure: records::Failure, ask: &str) -> Self {
+        match failure {
+            records::Failure::Refused(refusal) => refusal.into(),
+            records::Failure::Store(KvError::Rejected { code, message }) => Self::new(of_grpc(code), message),
+            records::Failure::Store(error @ KvError::Compacted { .. }) => Self::failed(error.to_string()),
+            records::Failure::Store(KvError::NotSent(why)) => {
+                Self::unavailable(format!("the store is unavailable: {why}; nothing was changed"))
+            }
+            records::Failure::Store(KvError::Unknown(why)) => Self::unavailable(format!(
+                "no answer from the store: {why}; it may have been carried out: ask with metactl {ask}"
+            )),
+            records::Failure::Contended => Self::new(CONFLICT, failure.to_string()),
         }
     }
 

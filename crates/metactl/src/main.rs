@@ -2,6 +2,7 @@
 //!
 //! stdout is data, stderr is talk. Exit codes are in `exit`; each command has a file of its own in `commands`.
 
+mod changes;
 mod cli;
 mod commands;
 mod exit;

@@ -195,3 +195,36 @@ fn warnings(view: &View) -> Result<Vec<String>, Failure> {
     }
     Ok(warnings)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use meta_client::{Snapshot, TypedKey as _};
+    use meta_types::{KeyRange, KeyValue};
+
+    use super::*;
+
+    /// Nodes as they are in the store: name, roles, `single.enable`.
+    fn view(nodes: &[(&str, &str, Option<bool>)]) -> View {
+        let kvs = nodes.iter().map(|(name, role, single)| {
+            let record = json!({ "v": 1, "roles": [role], "single_enable": single, "boot": "b" });
+            let key = NodeKey::new(&(*name).to_owned()).encode();
+            Arc::new(KeyValue { key: key.into(), value: record.to_string().into(), ..KeyValue::default() })
+        });
+        Snapshot::new(1, vec![KeyRange::prefix("/node")], kvs.collect::<Vec<_>>()).into()
+    }
+
+    #[test]
+    fn differing_modes_of_dispatchers_are_a_warning() {
+        let said = |nodes: &[_]| warnings(&view(nodes)).unwrap();
+        let differ =
+            [("d1", "dispatcher", Some(true)), ("d2", "dispatcher", Some(false)), ("j1", "jobmaster", None)];
+        let said_of_two = said(&differ);
+        assert_eq!(said_of_two.len(), 1, "{said_of_two:?}");
+        assert!(said_of_two[0].contains("differs among dispatchers (d1=true, d2=false)"), "{said_of_two:?}");
+        assert!(said(&[differ[0], differ[2]]).is_empty());
+        assert!(said(&[differ[0]])[0].contains("no server node is alive"));
+        assert!(said(&[]).is_empty());
+    }
+}

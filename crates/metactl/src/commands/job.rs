@@ -1,7 +1,5 @@
 //! `metactl job`.
 
-use std::io::Write as _;
-
 use clap::{Args, Subcommand};
 use records::{
     JobId, Scope, View,
@@ -11,6 +9,7 @@ use records::{
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::logs::{self, WhichLogs};
 use crate::{
     cli::Globals,
     exit::{Done, Failure, JOB_CANCELLED, JOB_FAILED, OK},
@@ -22,6 +21,7 @@ const EXAMPLES: &str = "Examples:
   metactl job list
   metactl job status 4f9c...
   metactl job logs 4f9c... --stderr --attempt 1
+  metactl job logs 4f9c... -f
   metactl job cancel 4f9c...";
 
 /// Jobs.
@@ -40,7 +40,7 @@ pub enum Job {
         /// The job.
         id: JobId,
     },
-    /// Prints a job's output.
+    /// Prints a job's output, all that is kept of it.
     Logs(Logs),
 }
 
@@ -54,17 +54,6 @@ pub struct Logs {
     pub which: WhichLogs,
 }
 
-/// Which attempt and stream.
-#[derive(Debug, Args)]
-pub struct WhichLogs {
-    /// Number of the attempt; the last one if left out.
-    #[arg(long)]
-    attempt: Option<u32>,
-    /// Standard error instead of standard output.
-    #[arg(long)]
-    stderr: bool,
-}
-
 impl Job {
     /// Runs it.
     pub async fn run(self, globals: &Globals) -> Done {
@@ -72,7 +61,7 @@ impl Job {
             Self::List => list(globals).await,
             Self::Status { id } => status(globals, &id).await,
             Self::Cancel { id } => cancel(globals, &id).await,
-            Self::Logs(logs) => print_logs(globals, &logs.id, &logs.which).await,
+            Self::Logs(logs) => logs::print(globals, &logs.id, &logs.which).await,
         }
     }
 }
@@ -100,10 +89,15 @@ async fn list(globals: &Globals) -> Done {
     Ok(OK)
 }
 
+/// The job in a view.
+pub fn find(view: &View, id: &JobId) -> Result<JobRecord, Failure> {
+    let found = view.get(&JobKey::new(id))?;
+    Ok(found.ok_or_else(|| Failure::not_found(format!("there is no job {id}")))?.value)
+}
+
 async fn status(globals: &Globals, id: &JobId) -> Done {
-    let key = JobKey::new(id);
     let view = view::load(globals, Scope::default().and_job(id)).await?;
-    let job = view.get(&key)?.ok_or_else(|| Failure::not_found(format!("there is no job {id}")))?;
+    let job = find(&view, id)?;
     let object = object(&view, id, &job)?;
     if globals.json() {
         show::json_line(&object)?;
@@ -148,27 +142,13 @@ fn object(view: &View, id: &JobId, job: &JobRecord) -> Result<Value, Failure> {
 }
 
 async fn cancel(globals: &Globals, id: &JobId) -> Done {
+    // Flink's words for it, which dispatchers keep, do not name the job.
+    find(&view::load(globals, Scope::default().and_job(id)).await?, id)?;
     let dispatchers = Dispatchers::find(globals).await?;
     dispatchers.simple(Method::PATCH, &format!("/jobs/{id}?mode=cancel"), globals.command_timeout).await?;
     if !globals.json() {
         eprintln!("job {id} is being cancelled: ask with metactl job status {id}");
     }
-    Ok(OK)
-}
-
-/// Prints what a job wrote.
-pub async fn print_logs(globals: &Globals, id: &JobId, which: &WhichLogs) -> Done {
-    let dispatchers = Dispatchers::find(globals).await?;
-    let attempt = which.attempt.map_or_else(|| "latest".to_owned(), |attempt| attempt.to_string());
-    let stream = if which.stderr { "stderr" } else { "stdout" };
-    let path = format!("/jobs/{id}/attempts/{attempt}/{stream}");
-    let mut response = dispatchers.simple(Method::GET, &path, globals.command_timeout).await?;
-    let mut out = std::io::stdout();
-    let broken = |error: reqwest::Error| Failure::unavailable(format!("the output broke off: {error}"));
-    while let Some(chunk) = response.chunk().await.map_err(broken)? {
-        out.write_all(&chunk)?;
-    }
-    out.flush()?;
     Ok(OK)
 }
 

@@ -9,6 +9,7 @@ pub mod get;
 pub mod icp;
 pub mod job;
 pub mod lease;
+pub mod logs;
 pub mod member;
 pub mod node;
 pub mod put;

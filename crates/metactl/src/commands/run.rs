@@ -1,6 +1,7 @@
 //! `metactl run`: asynchronous run operations.
 
 use std::{
+    ops::ControlFlow,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -9,13 +10,18 @@ use clap::{Args, Subcommand};
 use records::{
     Scope, TriggerId, View,
     keys::{JobKey, RunKey, RunOwnerKey, RunTokenKey, encode_segment},
-    record::{Phase, Run as RunRecord, RunResult, RunToken, TokenEnd},
+    record::{JobState, Phase, Run as RunRecord, RunResult, RunToken, TokenEnd},
 };
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::job::{WhichLogs, exit_code, print_fields, print_logs};
+use super::{
+    icp::{deploy_file, file_part},
+    job::{exit_code, print_fields},
+    logs::{self, WhichLogs},
+};
 use crate::{
+    changes,
     cli::{Globals, duration},
     exit::{Done, Failure, JOB_CANCELLED, JOB_FAILED, OK},
     rest::{Dispatchers, json as answer_json},
@@ -24,14 +30,11 @@ use crate::{
 
 const EXAMPLES: &str = "Examples:
   metactl run submit --trigger-id nightly-7 --wait job.jar -- --date 2025-01-01
-  metactl run submit -c com.example.Main -C lib:1.0 -C other:latest -p 2 job.jar
+  metactl run submit -c com.example.Main -C lib:1.0 -C other:latest -C target/dep.jar -p 2 job.jar
   metactl run status nightly-7
-  metactl run logs nightly-7
+  metactl run logs nightly-7 -f
 
 A run that is submitted again under its trigger id is not run again: the answer is the same.";
-
-/// How often a waiting command looks.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Asynchronous runs of JARs.
 #[derive(Debug, Subcommand)]
@@ -81,9 +84,10 @@ pub struct Submit {
     /// The class whose main() is run; the JAR's own if left out.
     #[arg(short, long = "class", value_name = "CLASS")]
     class: Option<String>,
-    /// A package for the class path; `NAME` or `NAME:latest` is its newest release now. May be repeated.
-    #[arg(short = 'C', long = "classpath", value_name = "NAME:VERSION")]
-    packages: Vec<String>,
+    /// A package for the class path; `NAME` or `NAME:latest` is its newest release now. A file is deployed as a
+    /// package first, which stays until it is removed. May be repeated.
+    #[arg(short = 'C', long = "classpath", value_name = "NAME:VERSION|FILE.jar")]
+    class_path: Vec<String>,
     /// Parallelism.
     #[arg(short, long)]
     parallelism: Option<u32>,
@@ -113,7 +117,7 @@ impl Run {
             Self::Logs { trigger, which } => {
                 let view = view::load(globals, Scope::run(&trigger)).await?;
                 let seen = Seen::find(&view, &trigger)?;
-                print_logs(globals, &seen.job(), &which).await
+                logs::print(globals, &seen.job(), &which).await
             }
         }
     }
@@ -122,8 +126,9 @@ impl Run {
 impl Submit {
     async fn run(self, globals: &Globals) -> Done {
         let trigger = self.trigger_id.clone().unwrap_or_else(|| TriggerId::from_random(rand::random()));
-        let file = self.jar_file()?;
-        let body = self.body(&trigger, file.is_none());
+        let file = file_of(&self.jar)?;
+        let packages = self.packages(globals).await?;
+        let body = self.body(&trigger, file.is_none(), &packages);
         let dispatchers = Dispatchers::find(globals).await?;
         // The trigger id makes a repeat through another dispatcher harmless.
         let sent = dispatchers
@@ -153,20 +158,20 @@ impl Submit {
         wait(globals, &trigger, None).await
     }
 
-    /// The JAR as a file, if it is one.
-    fn jar_file(&self) -> Result<Option<PathBuf>, Failure> {
-        let path = PathBuf::from(&self.jar);
-        if path.is_file() {
-            return Ok(Some(path));
+    /// The packages of the class path. All names are looked at before a file is deployed.
+    async fn packages(&self, globals: &Globals) -> Result<Vec<String>, Failure> {
+        let files: Vec<_> = self.class_path.iter().map(|text| file_of(text)).collect::<Result<_, _>>()?;
+        let mut packages = Vec::new();
+        for (text, file) in self.class_path.iter().zip(files) {
+            packages.push(match file {
+                Some(file) => deploy_file(globals, &file).await?.to_string(),
+                None => text.clone(),
+            });
         }
-        // An id never has a slash: then a file was meant.
-        if self.jar.contains('/') {
-            return Err(Failure::usage(format!("there is no file {}", self.jar)));
-        }
-        Ok(None)
+        Ok(packages)
     }
 
-    fn body(&self, trigger: &TriggerId, by_id: bool) -> Value {
+    fn body(&self, trigger: &TriggerId, by_id: bool, packages: &[String]) -> Value {
         let mut body = json!({ "triggerId": trigger });
         let mut state = |name: &str, value: Value| body[name] = value;
         if by_id {
@@ -178,8 +183,8 @@ impl Submit {
         if let Some(class) = &self.class {
             state("entryClass", json!(class));
         }
-        if !self.packages.is_empty() {
-            state("packages", json!(self.packages));
+        if !packages.is_empty() {
+            state("packages", json!(packages));
         }
         if let Some(parallelism) = self.parallelism {
             state("parallelism", json!(parallelism));
@@ -194,12 +199,25 @@ impl Submit {
     }
 }
 
+/// What the text names, if it is a file.
+fn file_of(text: &str) -> Result<Option<PathBuf>, Failure> {
+    let path = PathBuf::from(text);
+    if path.is_file() {
+        return Ok(Some(path));
+    }
+    // The name of a JAR or package never has a slash: then a file was meant.
+    if text.contains('/') {
+        return Err(Failure::usage(format!("there is no file {text}")));
+    }
+    Ok(None)
+}
+
 async fn form(path: &Path, body: &Value) -> Result<reqwest::multipart::Form, Failure> {
     let name = path.file_name().map_or_else(|| "job.jar".into(), |name| name.to_string_lossy().into_owned());
     let request = reqwest::multipart::Part::text(body.to_string())
         .mime_str("application/json")
         .map_err(|error| Failure::failed(error.to_string()))?;
-    let jar = super::icp::file_part(path, name).await?;
+    let jar = file_part(path, name).await?;
     Ok(reqwest::multipart::Form::new().part("request", request).part("jarfile", jar))
 }
 
@@ -240,6 +258,24 @@ impl Seen {
 
     fn is_deleted(&self) -> bool {
         matches!(self, Self::Token(token) if token.end == TokenEnd::Deleted)
+    }
+
+    /// The exit code that a wait ends with, if it does: the job tells. A run that was deleted after it had made its job
+    /// leaves it running.
+    fn end(&self, job: Option<JobState>) -> Result<Option<u8>, Failure> {
+        if matches!(self.result(), Some(RunResult::FailureCause(_))) {
+            return Ok(Some(JOB_FAILED));
+        }
+        match (job, self) {
+            (Some(state), _) if state.is_terminal() => Ok(Some(exit_code(state))),
+            (Some(_), _) | (None, Self::Run(..)) => Ok(None),
+            (None, Self::Token(_)) if self.is_deleted() => Ok(Some(JOB_CANCELLED)),
+            (None, Self::Token(token)) => Err(Failure::not_found(format!(
+                "how job {} ended is not remembered any more; its run ended at {}",
+                token.job,
+                show::time(token.ended_at_ms)
+            ))),
+        }
     }
 
     fn object(&self, trigger: &TriggerId, job_state: Option<Value>) -> Value {
@@ -324,32 +360,36 @@ async fn status(globals: &Globals, trigger: &TriggerId) -> Done {
 }
 
 async fn wait(globals: &Globals, trigger: &TriggerId, timeout: Option<Duration>) -> Done {
-    let start = std::time::Instant::now();
-    loop {
-        let (seen, jobs) = look(globals, trigger).await?;
-        let job = jobs.get(&JobKey::new(&seen.job()))?;
-        let failed = matches!(seen.result(), Some(RunResult::FailureCause(_)));
-        let ended = job.as_ref().filter(|job| job.state.is_terminal()).map(|job| job.state);
-        if failed || ended.is_some() || seen.is_deleted() {
-            status(globals, trigger).await?;
-            return Ok(match ended {
-                _ if failed => JOB_FAILED,
-                Some(state) => exit_code(state),
-                None => JOB_CANCELLED,
-            });
-        }
-        if timeout.is_some_and(|timeout| start.elapsed() >= timeout) {
-            return Err(Failure::unavailable(format!(
-                "run {trigger} has not ended yet: ask with metactl run status {trigger}"
-            )));
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+    let (seen, _) = look(globals, trigger).await?;
+    let scope = Scope::run(trigger).and_job(&seen.job());
+    let ended = changes::until(globals, &scope, timeout, |view| {
+        let seen = Seen::find(view, trigger)?;
+        let state = view.get(&JobKey::new(&seen.job()))?.map(|job| job.state);
+        Ok(seen.end(state)?.map_or(ControlFlow::Continue(()), ControlFlow::Break))
+    });
+    let Some(code) = ended.await? else {
+        return Err(Failure::unavailable(format!(
+            "run {trigger} has not ended yet: ask with metactl run status {trigger}"
+        )));
+    };
+    // A dispatcher writes what the job's end means to the run; the end itself is known without it.
+    changes::until(globals, &Scope::run(trigger), Some(globals.command_timeout), |view| {
+        let completed = match Seen::find(view, trigger)? {
+            Seen::Run(run, _) => run.phase == Phase::Completed,
+            Seen::Token(_) => true,
+        };
+        Ok(if completed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })
+    .await?;
+    status(globals, trigger).await?;
+    Ok(code)
 }
 
 async fn delete(globals: &Globals, trigger: &TriggerId) -> Done {
     let dispatchers = Dispatchers::find(globals).await?;
-    let path = format!("/run-async/{}", encode_segment(trigger.as_str()));
+    // The dispatcher answers while somebody still listens.
+    let wait = globals.command_timeout.mul_f32(0.8).as_millis();
+    let path = format!("/run-async/{}?timeout_ms={wait}", encode_segment(trigger.as_str()));
     let answer = dispatchers.simple(Method::DELETE, &path, globals.command_timeout).await?;
     let pending = answer.status().as_u16() == 202;
     if pending {

@@ -26,6 +26,8 @@ use crate::{
 
 /// How often the records are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long a run's class path may take to be deployed.
+const BEFORE_A_RUN: Duration = Duration::from_secs(300);
 
 /// How a package is deployed.
 #[derive(Debug, Args)]
@@ -41,6 +43,13 @@ pub struct How {
     timeout: Duration,
 }
 
+impl How {
+    /// On all nodes, and ready before a run needs it.
+    pub fn before_a_run() -> Self {
+        Self { nodes: "all".to_owned(), no_wait: false, timeout: BEFORE_A_RUN }
+    }
+}
+
 /// Files of this machine that become a package.
 pub struct Deployment {
     /// The package.
@@ -52,8 +61,19 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// Carries it out.
+    /// Carries it out and prints how the package stands.
     pub async fn run(self, globals: &Globals) -> Done {
+        let status = self.deploy(globals).await?;
+        if globals.json() {
+            show::json_line(&status)?;
+        } else {
+            println!("{} {}", self.unit, status["status"].as_str().unwrap_or("READY"));
+        }
+        Ok(OK)
+    }
+
+    /// Carries it out; how the package stands.
+    pub async fn deploy(&self, globals: &Globals) -> Result<Value, Failure> {
         let files = &self.files;
         let dispatchers = Dispatchers::find(globals).await?;
         let deadline = Instant::now() + self.how.timeout;
@@ -70,7 +90,7 @@ impl Deployment {
         });
         let answer = answer.await?;
         if answer.status() != StatusCode::ACCEPTED {
-            return self.done(globals, &answer_json(answer).await?);
+            return answer_json(answer).await;
         }
         let begun = answer_json(answer).await?;
         let mut progress = Progress::new(&self.unit);
@@ -81,12 +101,11 @@ impl Deployment {
         }
         if self.how.no_wait {
             progress.end();
-            return self.done(globals, &json!({ "status": "CREATING", "op": begun["op"] }));
+            return Ok(json!({ "status": "CREATING", "op": begun["op"] }));
         }
         let outcome = self.wait(globals, &request, deadline, &mut progress).await;
         progress.end();
-        let status = outcome?;
-        self.done(globals, &serde_json::to_value(status).expect("a status is JSON"))
+        Ok(serde_json::to_value(outcome?).expect("a status is JSON"))
     }
 
     /// What cannot be sent is not left behind half created.
@@ -104,15 +123,6 @@ impl Deployment {
             Err(_) => format!("it is undone soon: ask with metactl icp status {}", self.unit),
         };
         Failure::new(failure.code, format!("{failure}; {} was not created, {undone}", self.unit))
-    }
-
-    fn done(&self, globals: &Globals, status: &Value) -> Done {
-        if globals.json() {
-            show::json_line(status)?;
-        } else {
-            println!("{} {}", self.unit, status["status"].as_str().unwrap_or("READY"));
-        }
-        Ok(OK)
     }
 
     /// Until the request has an outcome.

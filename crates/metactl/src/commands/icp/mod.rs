@@ -2,6 +2,7 @@
 
 mod archive;
 mod check;
+mod class_path;
 mod create;
 mod deploy;
 mod export;
@@ -21,11 +22,11 @@ mod wait;
 use clap::Subcommand;
 use records::{UnitId, keys::encode_segment};
 
-pub use self::files::file_part;
 use self::{
     check::Check, create::Create, export::Export, import::Import, pull::Pull, refs::Refs, register::Register,
     remove::Remove, status::Status, wait::Wait,
 };
+pub use self::{class_path::deploy_file, files::file_part};
 use crate::{cli::Globals, exit::Done};
 
 const EXAMPLES: &str = "Examples:
