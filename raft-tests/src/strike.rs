@@ -142,6 +142,19 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     [own, below].concat()
 }
 
+/// Process ids of this machine whose environment carries the job's id.
+pub fn processes_of(job: &str) -> Vec<u32> {
+    let mark = format!("JOB_ID={job}");
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environ.split(|byte| *byte == 0).any(|pair| pair == mark.as_bytes())
+        })
+        .collect()
+}
+
 /// Sends a signal to a process that the cluster's scripts started, or to its child. It may be gone by now.
 pub fn send(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");

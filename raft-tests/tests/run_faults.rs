@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use raft_tests::strike::processes_of;
 use raft_tests::{JobCluster, RECOVERY, job_ids, job_of, job_reaches, run_request};
 use testkit::eventually_async;
 
@@ -133,17 +134,4 @@ async fn a_post_while_the_store_has_no_quorum_waits_for_it() {
     let job = job_of(&rest, "waits").await;
     job_reaches(&rest, &job, "FINISHED").await;
     assert_eq!(job_ids(&rest).await, [job]);
-}
-
-/// Process ids whose environment carries the job's id.
-fn processes_of(job: &str) -> Vec<u32> {
-    let mark = format!("JOB_ID={job}");
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| {
-            let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environ.split(|byte| *byte == 0).any(|pair| pair == mark.as_bytes())
-        })
-        .collect()
 }
