@@ -20,7 +20,7 @@
 //! | I15 | a node owns no more parallelism than it has slots |
 //! | I16 | a job's attempts are numbered up, one an epoch, each epoch newer; at most one if main() may start once (P5) |
 //! | I17 | a started attempt holds a use of each package on its node, those removed by force aside (P4) |
-//! | I18 | main() was restarted as often as its strategy allows at most; a job that pauses has no owner and no place |
+//! | I18 | main() restarts no more often than its strategy allows; a job that pauses has no owner and no place |
 
 mod jobs;
 mod packages;

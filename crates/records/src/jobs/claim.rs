@@ -26,7 +26,8 @@ pub fn is_claimable(job: &Job, me: &NodeRef) -> bool {
 
 /// Claims a job; answers the epoch. A node claims one job at a time, so that its own slots are not promised twice;
 /// what is placed on it and not claimed takes none of them, so two jobs that were placed on the same slot do not
-/// wait for each other. A node that is being drained or is stopping claims nothing. Scope: [`crate::Scope::claim`] with every job the node owns.
+/// wait for each other. A node that is being drained or is stopping claims nothing.
+/// Scope: [`crate::Scope::claim`] with every job the node owns.
 pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<Plan<Revision>, Refusal> {
     let key = JobKey::new(job);
     let owner_key = JobOwnerKey::new(job);
