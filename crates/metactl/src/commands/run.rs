@@ -201,9 +201,8 @@ impl Submit {
 
 /// What the text names, if it is a file.
 fn file_of(text: &str) -> Result<Option<PathBuf>, Failure> {
-    let path = PathBuf::from(text);
-    if path.is_file() {
-        return Ok(Some(path));
+    if Path::new(text).is_file() {
+        return Ok(Some(text.into()));
     }
     // The name of a JAR or package never has a slash: then a file was meant.
     if text.contains('/') {
