@@ -140,9 +140,9 @@ impl Submit {
         let answer = match sent {
             Ok(answer) => answer_json(answer).await?,
             Err(failure) if failure.code == crate::exit::UNAVAILABLE => {
-                let ask =
-                    format!("{failure}; it may have been carried out: ask with metactl run status {trigger}");
-                return Err(Failure::unavailable(ask));
+                return Err(Failure::unavailable(format!(
+                    "{failure}; it may have been carried out: ask with metactl run status {trigger}"
+                )));
             }
             Err(failure) => return Err(failure),
         };
@@ -201,9 +201,8 @@ impl Submit {
 
 /// What the text names, if it is a file.
 fn file_of(text: &str) -> Result<Option<PathBuf>, Failure> {
-    let path = PathBuf::from(text);
-    if path.is_file() {
-        return Ok(Some(path));
+    if Path::new(text).is_file() {
+        return Ok(Some(text.into()));
     }
     // The name of a JAR or package never has a slash: then a file was meant.
     if text.contains('/') {
@@ -381,8 +380,7 @@ async fn wait(globals: &Globals, trigger: &TriggerId, timeout: Option<Duration>)
         Ok(if completed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })
     .await?;
-    status(globals, trigger).await?;
-    Ok(code)
+    status(globals, trigger).await.map(|_| code)
 }
 
 async fn delete(globals: &Globals, trigger: &TriggerId) -> Done {
