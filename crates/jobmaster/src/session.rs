@@ -228,6 +228,8 @@ impl Keeper {
 
     /// Returns when the lease is gone, or given up by cancelling `lost`.
     async fn keep(&self) {
+        // Its connections are this thread's: they work while the process's own runtime is blocked.
+        let kv = self.kv.apart().unwrap_or_else(|| self.kv.clone());
         let mut pause = self.pace.keep_alive;
         loop {
             tokio::select! {
@@ -235,7 +237,7 @@ impl Keeper {
                 () = tokio::time::sleep(pause) => {}
             }
             let sent_at = Boottime::now();
-            let renewed = tokio::time::timeout(self.ttl, self.kv.lease_keep_alive(self.lease)).await;
+            let renewed = tokio::time::timeout(self.ttl, kv.lease_keep_alive(self.lease)).await;
             match renewed {
                 Ok(Ok(Some(_))) => {
                     self.acknowledged(sent_at);

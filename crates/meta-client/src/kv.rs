@@ -1,6 +1,7 @@
 //! The store as a client sees it. Implemented by the network client and by an in-memory model; one suite runs over
 //! every implementation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -118,4 +119,9 @@ pub trait Kv: Send + Sync + 'static {
     async fn lease_time_to_live(&self, id: LeaseId) -> Result<Option<Duration>, KvError>;
     /// Watches a range.
     async fn watch(&self, request: WatchRequest) -> Result<Watcher, KvError>;
+    /// A client of its own for the runtime that calls this, where the connections of `self` are driven by the runtime
+    /// they were made in: for what must get through while that one is busy. `None` if `self` does as well.
+    fn apart(&self) -> Option<Arc<dyn Kv>> {
+        None
+    }
 }

@@ -1,5 +1,6 @@
 //! The calls, each a message and back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -157,6 +158,10 @@ impl Kv for EtcdKv {
         };
         let reply = self.connections.call(Repeat::Always, call).await?.into_inner();
         Ok((reply.ttl >= 0).then(|| Duration::from_secs(reply.ttl as u64)))
+    }
+
+    fn apart(&self) -> Option<Arc<dyn Kv>> {
+        Some(Arc::new(Self { connections: Arc::new(self.connections.apart()?) }))
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<Watcher, KvError> {

@@ -78,6 +78,8 @@ pub(super) struct Connections {
     current: AtomicUsize,
     options: EtcdOptions,
     rng: Arc<dyn Rng>,
+    /// The channels were made here, by their names.
+    by_name: bool,
 }
 
 impl Connections {
@@ -90,7 +92,13 @@ impl Connections {
             let name = name.as_ref().trim();
             channels.push((name.to_owned(), endpoint(name, &options)?.connect_lazy()));
         }
-        Self::over(channels, options, Arc::new(ProcessRng))
+        Ok(Self { by_name: true, ..Self::over(channels, options, Arc::new(ProcessRng))? })
+    }
+
+    /// Connections of their own to the same endpoints, driven by the current runtime.
+    pub fn apart(&self) -> Option<Self> {
+        let names = self.by_name.then(|| self.channels.iter().map(|(name, _)| name))?;
+        Self::new(names, self.options.clone()).ok()
     }
 
     pub fn over(
@@ -103,7 +111,7 @@ impl Connections {
         }
         // Clients spread over the endpoints from the start.
         let current = AtomicUsize::new((rng.next_u64() % channels.len() as u64) as usize);
-        Ok(Self { channels, current, options, rng })
+        Ok(Self { channels, current, options, rng, by_name: false })
     }
 
     pub fn options(&self) -> &EtcdOptions {
