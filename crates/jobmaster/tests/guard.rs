@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use jobmaster::guard::control::{Boottime, Order};
 use jobmaster::guard::logs;
 use jobmaster::guard::spec::{ATTEMPT_VERSION, AttemptDir, Cause, ExitRecord, Isolation, Limits, Spec};
-use jobmaster::guard::tree::{MARK, kill_marked};
+use jobmaster::guard::tree::{JOB_MARK, MARK, kill_marked};
 use rustix::process::{Pid, Signal, kill_process};
 
 const BOUND: Duration = Duration::from_secs(20);
@@ -258,4 +258,28 @@ fn two_guards_never_run_one_attempt() {
     assert_eq!(attempt.dir.read_exit().unwrap(), None);
     first.kill().unwrap();
     first.wait().unwrap();
+}
+
+/// A process that another JobMaster process of this host left: its guard was killed together with it.
+#[test]
+fn what_an_earlier_attempt_left_on_this_host_is_dead_before_the_next_one_starts() {
+    let stray = |mark: &str| {
+        let mut command = Command::new("/bin/sleep");
+        command.arg("1000").env(JOB_MARK, mark).spawn().unwrap()
+    };
+    for isolation in isolations() {
+        let (mut left, mut others) = (stray("job/op-1/"), stray("job/op-2/"));
+        let attempt = attempt("true", isolation);
+        let mut spec = attempt.dir.read_spec().unwrap();
+        spec.attempt = 2;
+        spec.env.insert(JOB_MARK.into(), "job/op-1/".into());
+        attempt.dir.prepare(&spec).unwrap();
+        let mut guard = start(&attempt, BOUND);
+        let exit = ended(&mut guard, &attempt);
+        assert_eq!(exit.cause, Cause::Exited, "{exit:?}");
+        until("the end of what was left", || left.try_wait().unwrap().is_some());
+        assert!(others.try_wait().unwrap().is_none(), "another cluster's job of the same id lives");
+        others.kill().unwrap();
+        others.wait().unwrap();
+    }
 }

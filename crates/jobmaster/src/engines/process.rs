@@ -13,7 +13,7 @@ use records::record::{Exit, Job, PackageRef, RestoreMode};
 use super::failure;
 use crate::guard::logs;
 use crate::guard::spec::{ATTEMPT_VERSION, AttemptDir, Cause, ExitRecord, Spec};
-use crate::guard::tree::MARK;
+use crate::guard::tree::{JOB_MARK, MARK};
 use crate::limits::{ALIVE_AFTER, CAUSE_BYTES, CAUSE_LINES};
 use crate::options::{CreatedBy, NodeOptions};
 
@@ -127,6 +127,8 @@ impl Start<'_> {
         });
         let all = [
             (MARK, Some(self.dir.mark())),
+            // The operation is drawn at random: another cluster on this host may have a job of the same id.
+            (JOB_MARK, Some(format!("{}/{}/", self.id, spec.program.op))),
             ("JOB_ID", Some(self.id.to_string())),
             ("JOB_EPOCH", Some(self.epoch.to_string())),
             ("JOB_ATTEMPT", Some(self.attempt.to_string())),

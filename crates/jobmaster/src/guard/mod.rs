@@ -15,6 +15,7 @@
 //! * If the guard itself is killed, init dies by its parent-death signal, and a namespace with it. Without a
 //!   namespace the program dies by its own; the rest is found by the mark in its environment when a process starts
 //!   on this host again, or by the JobMaster process at once.
+//! * Before a second attempt starts, whatever an earlier one left on this host is found by the job's mark and killed.
 //! * Before the guard exits it writes, durably, how the attempt ended. While it lives it holds a lock (flock) on
 //!   the attempt's directory.
 //!
@@ -41,6 +42,9 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use control::{Boottime, Order};
 use init::InitReport;
 use spec::{AttemptDir, Cause, ExitRecord, Spec};
+use tree::{JOB_MARK, kill_of_job};
+
+use crate::limits::TAKE_OVER_WITHIN;
 
 /// Longest sleep between two looks at the clock: sleeping does not count the time a host is suspended, the
 /// deadline does.
@@ -84,7 +88,7 @@ fn guard(dir: PathBuf, deadline: Boottime) -> Result<(), String> {
     detach().map_err(|e| format!("cannot detach: {e}"))?;
     let started_at_ms = wall_clock_ms();
     let record = |cause, report: &InitReport| ExitRecord::new(&spec, cause, report, started_at_ms);
-    let end = match start(&dir, &spec) {
+    let end = match clear(&spec, deadline).and_then(|()| start(&dir, &spec)) {
         Ok(running) => {
             let (cause, report) = running.supervise(deadline);
             record(cause, &report)
@@ -93,6 +97,19 @@ fn guard(dir: PathBuf, deadline: Boottime) -> Result<(), String> {
     };
     dir.write_exit(&end).map_err(|e| format!("cannot write how the attempt ended: {e}"))?;
     drop(lock);
+    Ok(())
+}
+
+/// What an earlier attempt of the job left on this host is dead before this one starts, whichever process was its
+/// owner: without a namespace a guard that was killed together with its parent leaves what had a session of its own.
+fn clear(spec: &Spec, deadline: Boottime) -> Result<(), String> {
+    let Some(mark) = spec.env.get(JOB_MARK).filter(|_| spec.attempt > 1) else { return Ok(()) };
+    if !kill_of_job(mark, TAKE_OVER_WITHIN) {
+        return Err("a process of an earlier attempt lives on this host and cannot be killed".into());
+    }
+    if deadline <= Boottime::now() {
+        return Err("the right to run was over before it started".into());
+    }
     Ok(())
 }
 

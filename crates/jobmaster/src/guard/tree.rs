@@ -8,6 +8,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, 
 
 /// The environment variable that marks every process of an attempt.
 pub const MARK: &str = "METASTORE_ATTEMPT";
+/// The environment variable that marks every process of a job, whichever JobMaster process of the host started it.
+pub const JOB_MARK: &str = "METASTORE_JOB";
 
 /// Pause between two rounds of killing.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -49,12 +51,21 @@ fn has_mark(pid: Pid, entry: &[u8]) -> bool {
 /// Kills every process whose mark starts with `mark`, again and again until there is none or time is up. True if
 /// none is left.
 pub fn kill_marked(mark: &str, within: Duration) -> bool {
-    let entry = format!("{MARK}={mark}").into_bytes();
+    kill_all(&format!("{MARK}={mark}"), within)
+}
+
+/// The same for whatever an attempt of the job left on this host.
+pub fn kill_of_job(mark: &str, within: Duration) -> bool {
+    kill_all(&format!("{JOB_MARK}={mark}"), within)
+}
+
+fn kill_all(entry: &str, within: Duration) -> bool {
+    let entry = entry.as_bytes();
     let give_up = Instant::now() + within;
     loop {
         let mut left = false;
-        for pid in all_pids().filter(|pid| *pid != getpid() && has_mark(*pid, &entry)) {
-            left |= kill_if_marked(pid, &entry);
+        for pid in all_pids().filter(|pid| *pid != getpid() && has_mark(*pid, entry)) {
+            left |= kill_if_marked(pid, entry);
         }
         if !left {
             return true;
