@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use raft_tests::{JobCluster, RECOVERY};
+use raft_tests::{JobCluster, RECOVERY, job_of, job_reaches, run_request};
+use serde_json::json;
 use testkit::{Ctl, eventually, eventually_async};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -57,6 +58,52 @@ async fn a_coordinator_killed_in_the_middle_of_a_create_leaves_nothing_and_the_n
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
+    }
+    ctl.ok(&["doctor"]);
+}
+
+/// The JobMaster process of a job is killed and back within a moment; meanwhile the package that the job runs on is
+/// removed. The job goes on with it; the package goes when the job is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_package_is_removed_while_the_jobmaster_process_of_its_job_dies_and_comes_back() {
+    let mut world = JobCluster::start(3, 1, 2, |o| o);
+    let ctl = world.cluster.ctl();
+    let file = world.scratch.path().join("app.jar");
+    std::fs::write(&file, "whole").unwrap();
+    ctl.ok(&["icp", "create", "app:1.0.0", file.to_str().unwrap()]);
+    let (jar, rest, starts) = (world.upload().await, world.cluster.rest(0), world.starts_file());
+    let mut request = run_request(&jar, "pins", "OnceForever", &[&starts]);
+    request["packages"] = json!(["app:1.0.0"]);
+    assert_eq!(rest.post("/run-async", &request).await.unwrap().0, 200);
+    let job = job_of(&rest, "pins").await;
+    job_reaches(&rest, &job, "RUNNING").await;
+    let owner = rest.get_ok("/run-async/pins").await["run"]["job-node"].as_str().expect("a node").to_owned();
+
+    world.cluster.kill(&owner);
+    let removed = ctl.ok(&["icp", "remove", "app:1.0.0"]);
+    world.cluster.restart(&owner);
+    assert!(removed.contains(&job), "who holds it is told: {removed}");
+    eventually_async(RECOVERY, "a second attempt starts", || async {
+        if world.starts().len() == 2 { Ok(()) } else { Err(format!("{:?}", world.starts())) }
+    })
+    .await;
+    job_reaches(&rest, &job, "RUNNING").await;
+    let owner = rest.get_ok("/run-async/pins").await["run"]["job-node"].as_str().expect("a node").to_owned();
+    let here = world.cluster.path().join(&owner).join("work/icp/app/1.0.0/app.jar");
+    assert!(here.is_file(), "the job runs on {owner} with its package");
+    request["triggerId"] = json!("late");
+    let (refused, body) = rest.post("/run-async", &request).await.unwrap();
+    assert_eq!(refused, 409, "nothing new starts on it: {body}");
+
+    assert_eq!(rest.patch(&format!("/jobs/{job}?mode=cancel")).await.unwrap().0, 202);
+    job_reaches(&rest, &job, "CANCELED").await;
+    eventually(RECOVERY, "the package is gone", || match status(&ctl) {
+        Some(5) => Ok(()),
+        other => Err(format!("icp status ends with {other:?}")),
+    });
+    for node in ["jobmaster-1", "jobmaster-2"] {
+        let at = world.cluster.path().join(node).join("work/icp/app");
+        assert!(!at.exists(), "{} is left", at.display());
     }
     ctl.ok(&["doctor"]);
 }
