@@ -158,7 +158,9 @@ impl Sim {
             self.work_of(&node);
             self.reap();
         }
-        for _ in 0..self.world.view().all::<RunKey>().unwrap().len() {
+        // The run of a job may be deleted already.
+        let (runs, jobs) = (self.world.view().all::<RunKey>(), self.world.view().all::<JobKey>());
+        for _ in 0..runs.unwrap().len().max(jobs.unwrap().len()) {
             self.drive_run();
             self.drive_job();
             self.claim();

@@ -134,7 +134,7 @@ fn caught(literal: Literal, breach: &str) -> (u64, String) {
 fn the_literal_protocol_is_caught() {
     for (literal, breach) in [
         (Literal { create: true, remove: false }, "invariant: "),
-        (Literal { create: false, remove: true }, " is not on "),
+        (Literal { create: false, remove: true }, " is not on Proc"),
     ] {
         let (seed, text) = caught(literal, breach);
         println!("{literal:?} is caught by schedule {seed}: {text}");
