@@ -260,12 +260,23 @@ fn two_guards_never_run_one_attempt() {
     first.wait().unwrap();
 }
 
+/// A process that does not outlive its test.
+struct Stray(Child);
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A process that another JobMaster process of this host left: its guard was killed together with it.
 #[test]
 fn what_an_earlier_attempt_left_on_this_host_is_dead_before_the_next_one_starts() {
     let stray = |mark: &str| {
         let mut command = Command::new("/bin/sleep");
-        command.arg("1000").env(JOB_MARK, mark).spawn().unwrap()
+        command.arg("1000").env(JOB_MARK, mark).stdout(Stdio::null()).stderr(Stdio::null());
+        Stray(command.spawn().unwrap())
     };
     for isolation in isolations() {
         let (mut left, mut others) = (stray("job/op-1/"), stray("job/op-2/"));
@@ -277,9 +288,7 @@ fn what_an_earlier_attempt_left_on_this_host_is_dead_before_the_next_one_starts(
         let mut guard = start(&attempt, BOUND);
         let exit = ended(&mut guard, &attempt);
         assert_eq!(exit.cause, Cause::Exited, "{exit:?}");
-        until("the end of what was left", || left.try_wait().unwrap().is_some());
-        assert!(others.try_wait().unwrap().is_none(), "another cluster's job of the same id lives");
-        others.kill().unwrap();
-        others.wait().unwrap();
+        until("the end of what was left", || left.0.try_wait().unwrap().is_some());
+        assert!(others.0.try_wait().unwrap().is_none(), "another cluster's job of the same id lives");
     }
 }
