@@ -200,6 +200,16 @@ impl Sim {
             }
             return self.ensure(node, &program.unit, &program.op, Some(job.clone()));
         }
+        // What the disk has and the row does not say is said first, as for every start.
+        let row = self.world.view().get(&CopyKey::new(&program.unit, &node.me.node)).unwrap();
+        let says = row.is_some_and(|row| {
+            row.op == program.op
+                && row.incarnation == node.me.incarnation
+                && matches!(row.state, CopyState::Present | CopyState::Draining)
+        });
+        if !says {
+            return self.ensure(node, &program.unit, &program.op, Some(job.clone()));
+        }
         if self.is_leaving(view, node) {
             self.given_up.insert((job.clone(), epoch));
             let plan = jobs::release_unstarted(view, job, epoch, "leaving");
