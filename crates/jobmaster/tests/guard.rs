@@ -292,3 +292,16 @@ fn what_an_earlier_attempt_left_on_this_host_is_dead_before_the_next_one_starts(
         assert!(others.0.try_wait().unwrap().is_none(), "another cluster's job of the same id lives");
     }
 }
+
+/// The right to run may end while it looks for what was left: then nothing starts, and the program is not to blame.
+#[test]
+fn a_second_attempt_that_comes_too_late_does_not_start() {
+    let attempt = attempt("touch started", Isolation::Subreaper);
+    let mut spec = attempt.dir.read_spec().unwrap();
+    spec.attempt = 2;
+    spec.env.insert(JOB_MARK.into(), "job/late/".into());
+    attempt.dir.prepare(&spec).unwrap();
+    let mut guard = start(&attempt, Duration::ZERO);
+    assert_eq!(ended(&mut guard, &attempt).cause, Cause::Deadline);
+    assert!(!attempt.dir.current_dir().join("started").exists());
+}

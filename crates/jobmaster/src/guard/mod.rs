@@ -88,12 +88,19 @@ fn guard(dir: PathBuf, deadline: Boottime) -> Result<(), String> {
     detach().map_err(|e| format!("cannot detach: {e}"))?;
     let started_at_ms = wall_clock_ms();
     let record = |cause, report: &InitReport| ExitRecord::new(&spec, cause, report, started_at_ms);
-    let end = match clear(&spec, deadline).and_then(|()| start(&dir, &spec)) {
-        Ok(running) => {
-            let (cause, report) = running.supervise(deadline);
-            record(cause, &report)
+    let end = match clear(&spec, deadline) {
+        // It says nothing about the program: the job is to go on elsewhere, not to fail.
+        Err(why) => {
+            eprintln!("guard: {why}");
+            record(Cause::Deadline, &InitReport::Killed)
         }
-        Err(why) => record(Cause::NotStarted, &InitReport::NotStarted(why)),
+        Ok(()) => match start(&dir, &spec) {
+            Ok(running) => {
+                let (cause, report) = running.supervise(deadline);
+                record(cause, &report)
+            }
+            Err(why) => record(Cause::NotStarted, &InitReport::NotStarted(why)),
+        },
     };
     dir.write_exit(&end).map_err(|e| format!("cannot write how the attempt ended: {e}"))?;
     drop(lock);
