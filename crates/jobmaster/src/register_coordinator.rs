@@ -179,23 +179,22 @@ impl Coordinator {
         self.operation
             .write(&scope, false, |view| announce(view, unit, op, self.operation.epoch, &digest, &record))
             .await?;
-        let held = self.operation.until_ready().await;
-        let (reason, error): (_, fn(String) -> CreateError) = match held {
-            Err(CreateError::Undone(reason)) => (reason, CreateError::Undone),
-            Err(CreateError::Full(reason)) => (reason, CreateError::Full),
+        let error = match self.operation.until_ready().await {
+            Err(error @ (CreateError::Undone(_) | CreateError::Full(_))) => error,
             held => return Ok(held?),
         };
         // What a node found when it was to take the files over.
         let said = inspections(&self.fresh().await?, unit, op)?;
         let failed: Vec<&String> = said.failed.iter().map(|(node, _)| node).collect();
         if failed.is_empty() {
-            return Err(error(reason).into());
+            return Err(error.into());
         }
         match compare(&self.ask(&failed).await?, None) {
             Err(report) => {
-                Err(RegisterError::Files(Report { text: reason, blame: Blame::Unusable, ..report }))
+                let text = reason_of(&error);
+                Err(RegisterError::Files(Report { text, blame: Blame::Unusable, ..report }))
             }
-            Ok(_) => Err(error(reason).into()),
+            Ok(_) => Err(error.into()),
         }
     }
 
