@@ -19,7 +19,7 @@ use crate::api_error::ApiError;
 use crate::front::{Freshness, Front};
 use crate::limits::LIST_PIECE;
 use crate::openapi::{Refused, RunRow};
-use crate::request::{flag_of, known_parameters, query_of, revision_of};
+use crate::request::{above_zero, flag_of, known_parameters, query_of, revision_of};
 use crate::status_jar_run_async_handler::queue_status;
 
 /// The handler. Order: by trigger id as its path has it, percent-encoded.
@@ -69,7 +69,7 @@ impl Wanted {
         Ok(Self {
             is_completed: status_of(query)?,
             since_ms: since_of(query)?,
-            limit: limit_of(query)?,
+            limit: above_zero(query, "limit")?,
             after: query.non_empty("after").map(str::to_owned),
             revision: revision_of(query)?,
             freshness: Freshness::of(query),
@@ -177,14 +177,6 @@ fn since_of(query: &Query) -> Result<Option<u64>, RestError> {
         None => Err(bad(format!(
             "since: expected a time such as 2026-01-31T12:00:00Z, or milliseconds since 1970, found \"{text}\""
         ))),
-    }
-}
-
-fn limit_of(query: &Query) -> Result<Option<usize>, RestError> {
-    let Some(text) = query.non_empty("limit") else { return Ok(None) };
-    match text.parse() {
-        Ok(limit) if limit > 0 => Ok(Some(limit)),
-        _ => Err(bad(format!("limit: expected a number above 0, found \"{text}\""))),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The small parts of a request that handlers look at: query, path parameters, the raw path.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use axum::extract::{Path, Request};
@@ -63,10 +64,18 @@ pub fn wait_of(query: &Query) -> Result<Option<Duration>, RestError> {
 
 /// The parameter `revision`.
 pub fn revision_of(query: &Query) -> Result<Option<Revision>, RestError> {
-    let Some(text) = query.non_empty("revision") else { return Ok(None) };
+    above_zero(query, "revision")
+}
+
+/// The number that a parameter has, which must be above 0.
+pub fn above_zero<N: FromStr + PartialOrd + Default>(
+    query: &Query,
+    name: &str,
+) -> Result<Option<N>, RestError> {
+    let Some(text) = query.non_empty(name) else { return Ok(None) };
     match text.parse() {
-        Ok(revision) if revision > 0 => Ok(Some(revision)),
-        _ => Err(bad(format!("revision: expected a number above 0, found \"{text}\""))),
+        Ok(number) if number > N::default() => Ok(Some(number)),
+        _ => Err(bad(format!("{name}: expected a number above 0, found \"{text}\""))),
     }
 }
 

@@ -36,6 +36,18 @@ async fn until_taken(cluster: &Cluster) {
     cluster.until(full).await;
 }
 
+/// A run T1 whose POST is half sent to the first dispatcher and taken by it, and the other half.
+async fn half_sent(cluster: &Cluster) -> (TcpStream, String) {
+    cluster.node("n1", 1).await;
+    let jar = cluster.upload().await;
+    let body = json!({ "triggerId": "T1", "jarId": jar }).to_string();
+    let (half, rest) = body.split_at(20);
+    let head = format!("POST /run-async HTTP/1.1\r\ncontent-length: {}", body.len());
+    let stream = begin(cluster, &head, half).await;
+    until_taken(cluster).await;
+    (stream, rest.to_owned())
+}
+
 async fn read_all(mut stream: TcpStream) -> String {
     let mut text = String::new();
     timeout(PATIENCE, stream.read_to_string(&mut text)).await.expect("it answers and closes").unwrap();
@@ -51,13 +63,7 @@ async fn refuses_connections(cluster: &Cluster) {
 #[tokio::test]
 async fn a_request_that_came_before_is_answered_and_its_run_goes_on_elsewhere() {
     let (cluster, first) = two().await;
-    cluster.node("n1", 1).await;
-    let jar = cluster.upload().await;
-    let body = json!({ "triggerId": "T1", "jarId": jar }).to_string();
-    let (half, rest) = body.split_at(20);
-    let head = format!("POST /run-async HTTP/1.1\r\ncontent-length: {}", body.len());
-    let mut stream = begin(&cluster, &head, half).await;
-    until_taken(&cluster).await;
+    let (mut stream, rest) = half_sent(&cluster).await;
     let stopping = tokio::spawn({
         let first = first.clone();
         async move { first.finish(Duration::from_secs(9)).await }
@@ -80,13 +86,7 @@ async fn a_request_that_came_before_is_answered_and_its_run_goes_on_elsewhere() 
 #[tokio::test]
 async fn what_comes_too_late_is_sent_elsewhere() {
     let (cluster, first) = two().await;
-    cluster.node("n1", 1).await;
-    let jar = cluster.upload().await;
-    let body = json!({ "triggerId": "T1", "jarId": jar }).to_string();
-    let (half, rest) = body.split_at(20);
-    let head = format!("POST /run-async HTTP/1.1\r\ncontent-length: {}", body.len());
-    let mut stream = begin(&cluster, &head, half).await;
-    until_taken(&cluster).await;
+    let (mut stream, rest) = half_sent(&cluster).await;
     let session = cluster.dispatchers[0].session.borrow().clone().expect("registered");
     first.begin();
     cluster.until(|| async { (!cluster.kv.keep_alive(session.lease)).then_some(()) }).await;
