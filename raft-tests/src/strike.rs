@@ -117,7 +117,7 @@ fn any(cluster: &Cluster, prefix: &str, random: &mut impl Rng) -> Option<(String
 }
 
 /// The name of the replica that says it leads.
-pub fn leader(cluster: &Cluster) -> Option<String> {
+fn leader(cluster: &Cluster) -> Option<String> {
     let told = cluster.ctl().run(&["-o", "json", "endpoint", "status"]);
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).ok()?;
     let leads = |row: &serde_json::Value| row["Status"]["leader"] == row["Status"]["header"]["member_id"];

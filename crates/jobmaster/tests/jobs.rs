@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::flaky::FlakyKv;
-use common::{BOUND, Cluster, deploy, spec};
+use common::{BOUND, Cluster, deploy, spec, until_guard_is_gone};
 use jobmaster::engines::process::find_program;
 use jobmaster::guard::control::Boottime;
 use jobmaster::guard::spec::{ATTEMPT_VERSION, AttemptDir, Cause, Isolation, Limits, Spec};
@@ -188,17 +188,8 @@ async fn a_node_cut_off_from_the_store_kills_at_its_deadline_and_starts_again_af
     let cut_off_at = Boottime::now();
     kv.down.store(true, Ordering::SeqCst);
     let dir = AttemptDir::at(a.work_dir.canonicalize().unwrap().join("jobs").join(job.as_str()).join("1"));
-    let exit = tokio::task::spawn_blocking(move || {
-        loop {
-            if let Some(exit) = dir.read_exit().unwrap() {
-                return exit;
-            }
-            assert!(cut_off_at.plus(BOUND).left() > Duration::ZERO, "the guard did not kill");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    })
-    .await
-    .unwrap();
+    until_guard_is_gone(&dir).await;
+    let exit = dir.read_exit().unwrap().expect("it says how the attempt ended");
     assert_eq!((exit.cause, exit.signal), (Cause::Deadline, Some(9)));
     // Before the store, which counts from the receipt of the last renewal, could give the job to anybody else.
     assert!(cut_off_at.plus(Duration::from_secs(3)).left() > Duration::ZERO, "killed too late");

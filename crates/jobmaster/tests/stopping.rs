@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::flaky::FlakyKv;
-use common::{BOUND, Cluster, TestNode, deploy, spec};
+use common::{BOUND, Cluster, TestNode, deploy, spec, until_guard_is_gone};
 use futures_util::StreamExt;
 use jobmaster::NodeOptions;
 use jobmaster::guard::spec::{AttemptDir, Cause, ExitRecord};
@@ -295,12 +295,7 @@ async fn a_node_that_comes_back_leaves_the_job_where_it_is() {
     let session = a.node.session().borrow().clone().unwrap();
     kv.down.store(true, Ordering::SeqCst);
     let first = first_attempt(&a, &job);
-    let give_up = Instant::now() + BOUND;
-    // Its guard holds the lock as long as it lives.
-    while first.lock().is_err() {
-        assert!(Instant::now() < give_up, "the guard did not kill");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_guard_is_gone(&first).await;
     assert_eq!(exit_of(&first).cause, Cause::Deadline);
     // The store's lease runs out after the guard's.
     cluster.kv.revoke(session.lease);

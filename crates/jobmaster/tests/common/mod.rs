@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use icp_store::peer::{self, Peer};
+use jobmaster::guard::spec::AttemptDir;
 use jobmaster::{HostConfig, Node, NodeOptions};
 use meta_client::{Kv, MemKv, Stored};
 use process_kit::{ByteSize, Shutdown};
@@ -259,6 +260,15 @@ pub fn picture(at: &Path) -> Picture {
     let times = (metadata.mtime(), metadata.mtime_nsec());
     found.insert(at.into(), (metadata.ino(), metadata.mode(), times, bytes));
     found
+}
+
+/// Returns when the guard of a started attempt is gone: it holds the lock as long as it lives.
+pub async fn until_guard_is_gone(dir: &AttemptDir) {
+    let give_up = Instant::now() + BOUND;
+    while dir.lock().is_err() {
+        assert!(Instant::now() < give_up, "the guard does not end");
+        sleep(LOOK).await;
+    }
 }
 
 pub fn unit(name: &str) -> UnitId {
