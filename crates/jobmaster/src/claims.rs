@@ -280,6 +280,7 @@ mod tests {
             exit: None,
             released_epoch: None,
             failures: 0,
+            unfit: Vec::new(),
             pause_ms: None,
             last_failure: None,
             admitted_at_ms: 0,

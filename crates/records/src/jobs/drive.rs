@@ -127,6 +127,10 @@ fn place(
     let steps = steps.unchanged(key, found);
     match choose(slots, wish, found) {
         Ok(node) => {
+            // No other is left: each gets another chance, in turn.
+            if record.unfit.contains(&node) {
+                record.unfit.clear();
+            }
             record.placed =
                 Some(Placed { node: node.node.clone(), incarnation: node.incarnation, at_ms: wish.now_ms });
             record.waiting = None;
@@ -155,18 +159,15 @@ fn choose(slots: &BTreeMap<NodeRef, NodeSlots>, wish: &Drive, found: &Job) -> Re
         _ => slots.free,
     };
     let open = || slots.iter().filter(|(_, slots)| !slots.draining);
-    // One that did not claim in time, or could not start it the last time.
-    let is_poor = |node: &NodeRef| {
-        let failed_it = found.attempts.last().is_some_and(|last| last.not_started && last.owner == *node);
-        wish.give_up_on.as_ref() == Some(node) || failed_it
-    };
+    // One that did not claim in time, or could not start it.
+    let is_poor = |node: &NodeRef| wish.give_up_on.as_ref() == Some(node) || found.unfit.contains(node);
     let fits = |poor_too: bool| {
         open()
             .filter(|(node, slots)| free(node, slots) >= needed && (poor_too || !is_poor(node)))
             .max_by_key(|(node, slots)| (free(node, slots), mix(&wish.job, &node.node)))
             .map(|(node, _)| node.clone())
     };
-    // Such a one is taken again only if there is no other.
+    // Such a one is taken only if there is no other.
     if let Some(node) = fits(false).or_else(|| fits(true)) {
         return Ok(node);
     }

@@ -50,6 +50,7 @@ pub fn start_attempt(view: &View, job: &JobId, epoch: Revision, now_ms: u64) -> 
     let mut record = owned.found.value.clone();
     record.attempt += 1;
     record.waiting = None;
+    record.unfit.clear();
     let owner = NodeRef { node: owned.owner.node.clone(), incarnation: owned.owner.incarnation };
     let attempt = Attempt { number: record.attempt, owner, epoch, started_at_ms: now_ms, not_started: false };
     record.attempts.push(attempt);
@@ -130,7 +131,7 @@ pub fn release(view: &View, job: &JobId, epoch: Revision, why: &str) -> Result<P
 }
 
 /// The same of an owner that certainly did not start main(): if it has counted an attempt, that one does not count
-/// where main() may start once only. Scope: the job ([`crate::Scope::and_job`]).
+/// where main() may start once only, and other nodes come first from now on. Scope: the job ([`crate::Scope::and_job`]).
 pub fn release_unstarted(view: &View, job: &JobId, epoch: Revision, why: &str) -> Result<Plan<()>, Refusal> {
     match view.get(&JobOwnerKey::new(job))? {
         Some(owner) if owner.create_revision == epoch => {}
@@ -142,6 +143,12 @@ pub fn release_unstarted(view: &View, job: &JobId, epoch: Revision, why: &str) -
     if let Some(last) = record.attempts.last_mut().filter(|last| last.epoch == epoch) {
         last.not_started = true;
     }
+    let here = NodeRef { node: owned.owner.node.clone(), incarnation: owned.owner.incarnation };
+    if !record.unfit.contains(&here) {
+        record.unfit.push(here);
+    }
+    let surplus = record.unfit.len().saturating_sub(Job::MAX_UNFIT_KEPT);
+    record.unfit.drain(..surplus);
     Ok(owned.give_back(job, &record).answer(()))
 }
 

@@ -150,6 +150,10 @@ pub struct Job {
     /// Where it should be claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placed: Option<Placed>,
+    /// Nodes that gave it back without having started it, since its last start, at most [`Job::MAX_UNFIT_KEPT`]: they
+    /// are taken again only when no other fits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfit: Vec<NodeRef>,
     /// What it waits for, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
@@ -191,6 +195,8 @@ fn is_zero(number: &u32) -> bool {
 impl Job {
     /// Starts that are remembered.
     pub const MAX_ATTEMPTS_KEPT: usize = 20;
+    /// Nodes that are passed over.
+    pub const MAX_UNFIT_KEPT: usize = 100;
 
     /// True if main() made it a job.
     pub fn is_created(&self) -> bool {

@@ -199,6 +199,7 @@ fn new_job(wish: &Admit) -> Job {
         exit: None,
         released_epoch: None,
         failures: 0,
+        unfit: Vec::new(),
         pause_ms: None,
         last_failure: None,
         admitted_at_ms: wish.now_ms,

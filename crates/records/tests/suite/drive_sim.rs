@@ -126,8 +126,7 @@ impl Sim {
         self.end_drains();
         self.world.sparse = 7;
         for round in 0..CALM_ROUNDS {
-            // Users move away what is in the way of a package. (The placement may go back and forth between two nodes
-            // that cannot have it, though a third has.)
+            // Users move away what is in the way of a package.
             if round == CALM_ROUNDS / 3 {
                 self.disk.retain(|_, place| place.op.is_some());
             }

@@ -190,6 +190,29 @@ fn a_start_that_came_to_nothing_is_not_a_start_of_main() {
     assert!(exit.text.contains("node b is stopping"), "{}", exit.text);
 }
 
+/// Two nodes that cannot have its package do not keep it from a third that can.
+#[test]
+fn nodes_that_gave_it_back_unstarted_come_last_and_each_in_turn() {
+    let s = with(RestartStrategy::OnContainerLoss);
+    let c = s.world.server("c");
+    let mut tried = Vec::new();
+    for _ in 0..5 {
+        let Driven::Placed(node) = s.drive_after(0) else { panic!("it fits on three nodes") };
+        tried.push(node.clone());
+        let lease = [&s.a, &s.b, &c].into_iter().find(|proc| proc.me == node).unwrap().lease;
+        let epoch = s.world.must(|view| jobs::claim(view, &job(1), &node, lease));
+        s.world.must(|view| jobs::release_unstarted(view, &job(1), epoch, "it cannot have the package"));
+        assert!(s.record().unfit.contains(&node));
+    }
+    let mut first = tried[..3].to_vec();
+    first.sort();
+    assert_eq!(first, [s.a.me.clone(), s.b.me.clone(), c.me.clone()], "each once, then again: {tried:?}");
+    assert_eq!(tried[..2], tried[3..]);
+    s.world.kill(&c);
+    s.run();
+    assert_eq!(s.record().unfit, [], "a start is a new beginning");
+}
+
 #[test]
 fn a_job_that_was_given_back_says_so_to_its_successor() {
     let s = with(RestartStrategy::OnContainerLoss);
