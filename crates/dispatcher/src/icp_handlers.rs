@@ -24,14 +24,15 @@ use crate::request::{flag_of, known_parameters, query_of, unknown_parameter};
 use crate::warning::{holders_in, if_few_hold};
 
 /// Parameters that are passed on to the coordinator.
-const CREATE_PARAMETERS: &[&str] = &["nodes", "timeout_ms", "request"];
+const CREATE_PARAMETERS: &[&str] = &["nodes", "timeout_ms", "request", "private"];
 
 /// `PUT /icp/:name/:version`: the body goes on to the coordinator as it comes.
 #[utoipa::path(put, path = "/icp/{name}/{version}", tag = "packages", operation_id = "icp_create",
     params(UnitPath,
         ("nodes" = Option<String>, Query, description = "`all` (default), `majority`, or names parted by commas"),
         ("timeout_ms" = Option<u64>, Query, description = "How long it may take; 5 minutes by default"),
-        ("request" = Option<String>, Query, description = "Names the request: the same one again is the same create")),
+        ("request" = Option<String>, Query, description = "Names the request: the same one again is the same create"),
+        ("private" = Option<bool>, Query, description = "For runs alone: it goes when no job needs it any more")),
     request_body(content((FilesForm = "multipart/form-data"), (FileList = "application/json"))),
     responses((status = 200, description = "READY, or it was with the same content", body = PackageStatus),
         (status = 202, description = "Of a list: send what is missing", body = Begun),
@@ -47,12 +48,15 @@ pub async fn create(
     front.check_submit_enabled()?;
     let unit = UnitId::new(&name, &version)?;
     let query = query_of(&request)?;
-    let mut passed = "origin=icp".to_owned();
+    let origin = if flag_of(&query, "private")? { "private" } else { "icp" };
+    let mut passed = format!("origin={origin}");
     for (parameter, value) in query.iter() {
         if !CREATE_PARAMETERS.contains(&parameter) {
             return Err(unknown_parameter(parameter, CREATE_PARAMETERS).into());
         }
-        passed.push_str(&format!("&{parameter}={}", encode_segment(value)));
+        if parameter != "private" {
+            passed.push_str(&format!("&{parameter}={}", encode_segment(value)));
+        }
     }
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if content_type.is_some_and(|text| text.trim_start().to_ascii_lowercase().starts_with("application/json"))

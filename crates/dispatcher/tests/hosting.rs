@@ -155,11 +155,29 @@ async fn a_private_package_goes_when_its_job_is_over() {
     assert_eq!(cluster.post_multipart(0, "/run-async", &parts).await.status, 200);
     assert_eq!(cluster.get(0, "/jars").await.json["files"], json!([]), "it is no uploaded JAR");
     cluster.completed(0, "T1").await;
+    cluster.until(|| async { (cluster.count("/icp/") == 0).then_some(()) }).await;
+    cluster.stop().await;
+}
+
+/// What metactl deploys for a run alone: it waits for the run, and goes when no job needs it.
+#[tokio::test]
+async fn a_package_created_as_private_goes_by_itself() {
+    let (cluster, directory) = hosting().await;
+    let (content_type, body) = support::multipart(&[Part::file("file", "dep.jar", b"one")]);
+    let headers = [("content-type", content_type.as_str())];
+    let put = async |query: &str| {
+        cluster.send(0, "PUT", &format!("/icp/dep/1.0.0{query}"), &headers, body.clone()).await
+    };
+    let refused = put("?private=perhaps").await;
     assert_eq!(
-        cluster.get(0, "/icp").await.json["packages"][0]["jobs"],
-        json!([]),
-        "the pin went with the job"
+        (refused.status, refused.error()),
+        (400, "private: expected true or false, found \"perhaps\"".into())
     );
+    let created = put("?private").await;
+    assert_eq!(created.status, 200, "{}", created.text);
+    cluster.until(|| async { (cluster.count("/icp/") == 0).then_some(()) }).await;
+    let left = std::fs::read_dir(directory.path().join("work/icp")).unwrap().flatten();
+    assert_eq!(left.filter(|entry| std::fs::read_dir(entry.path()).unwrap().count() > 0).count(), 0);
     cluster.stop().await;
 }
 

@@ -208,7 +208,7 @@ fn a_file_for_the_class_path_is_deployed_first(site: &Site) {
     let words = site.submit("dep", "class_path", &["-C", &dep, "--wait"], &[]);
     ends("dep", &site.run(&words), 0, "Dep 1.jar is package cp-dep_1.jar:");
     let packages = site.status("dep")["packages"].clone();
-    let unit = packages[0].as_str().unwrap().to_owned();
+    let unit = packages[0].as_str().unwrap();
     let class_path = site.ctl.ok(&["run", "logs", "dep"]);
     let path = format!("/icp/{}/Dep 1.jar", unit.replace(':', "/"));
     assert!(class_path.contains(&path), "{path} in {class_path}");
@@ -218,6 +218,7 @@ fn a_file_for_the_class_path_is_deployed_first(site: &Site) {
     assert_eq!(site.status("dep2")["packages"], packages);
     let known = site.ctl.ok(&["icp", "list"]);
     assert_eq!(known.matches("cp-").count(), 1, "{known}");
+    assert!(known.contains("PRIVATE"), "it goes when no job needs it: {known}");
     // Nothing is deployed for a command line that makes no sense.
     let other = site.path("other.jar");
     std::fs::write(&other, "another JAR").unwrap();
@@ -225,7 +226,6 @@ fn a_file_for_the_class_path_is_deployed_first(site: &Site) {
         site.submit("dep3", "class_path", &["-C", &other.display().to_string(), "-C", "./nosuch.jar"], &[]);
     ends("dep3", &site.run(&words), 2, "there is no file ./nosuch.jar");
     assert_eq!(site.ctl.ok(&["icp", "list"]), known);
-    site.ends(&format!("icp remove {unit} --wait"), 0, "");
 }
 
 /// A job whose strategy is `none` is never moved: the drain waits for it.

@@ -78,6 +78,7 @@ impl Cluster {
             listen_rest: ([127, 0, 0, 1], 0).into(),
             web_tmpdir: directory.path().join("spool"),
             slots: 2,
+            icp_grace: Duration::from_millis(200),
             ..DispatcherOptions::default()
         };
         let host = HostConfig {

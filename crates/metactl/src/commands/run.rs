@@ -85,7 +85,7 @@ pub struct Submit {
     #[arg(short, long = "class", value_name = "CLASS")]
     class: Option<String>,
     /// A package for the class path; `NAME` or `NAME:latest` is its newest release now. A file is deployed as a
-    /// package first, which stays until it is removed. May be repeated.
+    /// package first, which goes when no job needs it any more. May be repeated.
     #[arg(short = 'C', long = "classpath", value_name = "NAME:VERSION|FILE.jar")]
     class_path: Vec<String>,
     /// Parallelism.

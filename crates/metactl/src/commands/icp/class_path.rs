@@ -24,7 +24,7 @@ pub async fn deploy_file(globals: &Globals, file: &Path) -> Result<UnitId, Failu
     let unit = unit_of(&files[0])?;
     let deployment = Deployment { unit, files, how: How::before_a_run() };
     deployment.deploy(globals).await?;
-    eprintln!("{} is package {}, until metactl icp remove", file.display(), deployment.unit);
+    eprintln!("{} is package {}, for as long as a job needs it", file.display(), deployment.unit);
     Ok(deployment.unit)
 }
 

@@ -41,12 +41,15 @@ pub struct How {
     /// How long the deployment may take.
     #[arg(long, default_value = "5m", value_parser = duration)]
     timeout: Duration,
+    /// It goes when no job needs it any more.
+    #[arg(skip)]
+    private: bool,
 }
 
 impl How {
-    /// On all nodes, and ready before a run needs it.
+    /// On all nodes, ready before a run needs it, and no longer there than jobs need it.
     pub fn before_a_run() -> Self {
-        Self { nodes: "all".to_owned(), no_wait: false, timeout: BEFORE_A_RUN }
+        Self { nodes: "all".to_owned(), no_wait: false, timeout: BEFORE_A_RUN, private: true }
     }
 }
 
@@ -80,10 +83,11 @@ impl Deployment {
         let request = format!("{:032x}", rand::random::<u128>());
         let body = serde_json::to_vec(&json!({ "files": files })).expect("a list of files is JSON");
         let path = format!(
-            "{}?nodes={}&timeout_ms={}&request={request}",
+            "{}?nodes={}&timeout_ms={}&request={request}&private={}",
             path_of(&self.unit),
             encode_segment(&self.how.nodes).replace("%2C", ","),
-            self.how.timeout.as_millis()
+            self.how.timeout.as_millis(),
+            self.how.private
         );
         let answer = dispatchers.call(Method::PUT, &path, true, async |sent| {
             Ok(sent.header(header::CONTENT_TYPE, "application/json").body(body.clone()))
