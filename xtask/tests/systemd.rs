@@ -12,6 +12,7 @@ fn only_the_process_itself_is_told_to_stop() {
         let text = std::fs::read_to_string(units.join(format!("metastore-{role}.service"))).unwrap();
         let modes: Vec<&str> = text.lines().filter(|line| line.starts_with("KillMode=")).collect();
         assert_eq!(modes, ["KillMode=mixed"], "{role}");
+        assert!(text.contains("\nDelegate=yes\n"), "{role} may make a control group for each job");
     }
 }
 

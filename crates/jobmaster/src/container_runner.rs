@@ -23,6 +23,7 @@ use crate::deploy_coordinator::Uploads;
 use crate::engines::process::{find_program, judge, was_created};
 use crate::error::NodeError;
 use crate::gates::{Gates, Turns};
+use crate::guard::cgroup;
 use crate::guard::spec::Cause;
 use crate::host::{Host, blocking, now_ms};
 use crate::limits::{LAST_WRITES, STORE_RETRY};
@@ -131,6 +132,7 @@ async fn listen(options: &NodeOptions) -> Result<TcpListener, NodeError> {
 fn take_over(path: &Path) -> Result<(WorkDir, Vec<Leftover>), NodeError> {
     let work_dir = WorkDir::take(path)?;
     let leftovers = work_dir.kill_leftovers()?;
+    cgroup::sweep();
     Ok((work_dir, leftovers))
 }
 

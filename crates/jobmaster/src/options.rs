@@ -50,9 +50,9 @@ process_kit::config! {
         /// When a job counts as created: "started" (alive after 1 s, or exit 0 before) or "signal" (the program
         /// creates the file JOB_CREATED_FILE).
         "engine.process.created" => created: String = "started".to_owned(),
-        /// Address space of each process of a job.
+        /// Memory of a job: of all its processes in a control group where one can be made, else address space of each.
         "engine.process.limits.memory" => limit_memory: Option<ByteSize> = None,
-        /// Processes and threads of the user that runs jobs.
+        /// Processes and threads of a job in a control group where one can be made, else of the user that runs jobs.
         "engine.process.limits.processes" => limit_processes: Option<u64> = None,
         /// Open files of each process of a job.
         "engine.process.limits.open-files" => limit_open_files: Option<u64> = None,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -245,6 +246,36 @@ fn a_program_that_is_not_there_and_limits_are_told() {
     limited.dir.prepare(&Spec { limits, ..limited.dir.read_spec().unwrap() }).unwrap();
     ended(&mut start(&limited, BOUND), &limited);
     assert_eq!(logs::last_lines(limited.dir.path(), "stdout", 1), "123");
+}
+
+/// It starts processes until it may not.
+const BOMB: &str = "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); echo $i; done";
+
+/// As the kernel of the test sees it, not as the guard does.
+fn processes_can_be_limited() -> bool {
+    let probe = PathBuf::from("/sys/fs/cgroup/pids").join(format!("metastore-probe-{}", std::process::id()));
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    let made = fs::create_dir(&probe).is_ok();
+    let _ = fs::remove_dir(&probe);
+    made || !is_root
+}
+
+#[test]
+fn a_fork_bomb_ends_at_its_limit_and_is_killed_whole() {
+    for (number, isolation) in isolations().into_iter().enumerate() {
+        let bomb = attempt(BOMB, isolation);
+        let spec = bomb.dir.read_spec().unwrap();
+        let job = format!("bomb-{number}-{}", std::process::id());
+        let limits = Limits { processes: Some(20), ..Limits::default() };
+        bomb.dir.prepare(&Spec { job: job.clone(), limits, ..spec }).unwrap();
+        ended(&mut start(&bomb, BOUND), &bomb);
+        let started = logs::last_lines(bomb.dir.path(), "stdout", 1).parse::<u32>().unwrap_or(0);
+        assert!(started < 20 || !processes_can_be_limited(), "{started} processes in {isolation:?}");
+        assert_eq!(marked(&bomb), 0, "{isolation:?}");
+        let left = fs::read_dir("/sys/fs/cgroup/pids").into_iter().flatten().flatten();
+        let left = left.filter(|group| group.file_name().to_string_lossy().contains(&job));
+        assert_eq!(left.count(), 0, "the group is given back");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use rustix::process::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::cgroup::{Group, Limited};
 use super::spec::{Isolation, Limits, Spec};
 use super::sys::{self, Forked};
 use super::tree;
@@ -46,7 +47,7 @@ impl InitReport {
 }
 
 /// Starts init, as isolated as the spec wants and the kernel allows.
-pub fn start(spec: &Spec, ends: &Ends) -> Result<(Pid, Isolation), String> {
+pub fn start(spec: &Spec, ends: &Ends, group: &Group) -> Result<(Pid, Isolation), String> {
     let ids = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let guard_pid = getpid();
     // Before the fork, so that init misses no signal.
@@ -61,7 +62,7 @@ pub fn start(spec: &Spec, ends: &Ends) -> Result<(Pid, Isolation), String> {
     for (isolation, flags) in ways.into_iter().filter(|(way, _)| *way >= spec.isolation) {
         // SAFETY: the guard has started no thread yet.
         match unsafe { sys::fork_into(flags) } {
-            Ok(Forked::Child) => init(spec, ends, isolation, ids, guard_pid),
+            Ok(Forked::Child) => init(spec, ends, group, isolation, ids, guard_pid),
             Ok(Forked::Parent(pid)) => {
                 sys::block_term_and_child(false).map_err(|e| e.to_string())?;
                 return Ok((pid, isolation));
@@ -73,8 +74,13 @@ pub fn start(spec: &Spec, ends: &Ends) -> Result<(Pid, Isolation), String> {
 }
 
 /// Life of init. Never returns: there is a parent's stack above.
-fn init(spec: &Spec, ends: &Ends, isolation: Isolation, ids: (u32, u32), guard_pid: Pid) -> ! {
-    let report = match prepare(ends, isolation, ids, guard_pid).and_then(|()| spawn(spec, ends)) {
+fn init(spec: &Spec, ends: &Ends, group: &Group, isolation: Isolation, ids: (u32, u32), guard_pid: Pid) -> ! {
+    let child = prepare(ends, isolation, ids, guard_pid).and_then(|()| {
+        // Where it cannot join, the rlimits hold.
+        let limited = group.join().unwrap_or_default();
+        spawn(spec, ends, limited)
+    });
+    let report = match child {
         Ok(child) => InitReport::Ended(attend(&child)),
         Err(why) => InitReport::NotStarted(why),
     };
@@ -116,12 +122,12 @@ fn keep_ids((uid, gid): (u32, u32)) -> io::Result<()> {
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))
 }
 
-fn spawn(spec: &Spec, ends: &Ends) -> Result<Child, String> {
+fn spawn(spec: &Spec, ends: &Ends, limited: Limited) -> Result<Child, String> {
     let copy = |fd: &OwnedFd| fd.try_clone().map(Stdio::from).map_err(|e| e.to_string());
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).envs(&spec.env).current_dir(&spec.current_dir);
     command.stdin(Stdio::null()).stdout(copy(&ends.stdout)?).stderr(copy(&ends.stderr)?);
-    let (parent, limits) = (getpid(), spec.limits);
+    let (parent, limits) = (getpid(), spec.limits.beside(limited));
     // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, setrlimit, signal,
     // sigprocmask; no memory is allocated on the way that succeeds.
     unsafe {

@@ -21,6 +21,7 @@
 //!
 //! The guard runs no async runtime. It is single-threaded until init exists.
 
+pub mod cgroup;
 pub mod control;
 mod init;
 pub mod logs;
@@ -39,6 +40,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
+use cgroup::Group;
 use control::{Boottime, Order};
 use init::InitReport;
 use spec::{AttemptDir, Cause, ExitRecord, Spec};
@@ -137,6 +139,8 @@ fn wall_clock_ms() -> u64 {
 /// The attempt while it runs.
 struct Running {
     init: Pid,
+    /// Init and all below it.
+    group: Group,
     /// What init says of the program's start and end.
     report: OwnedFd,
     /// Init sees its other end close if the guard dies before init could ask for its parent-death signal.
@@ -150,7 +154,14 @@ fn start(dir: &AttemptDir, spec: &Spec) -> Result<Running, String> {
         || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| format!("no pipe: {e}"));
     let (out, err, report, alive) = (pipe()?, pipe()?, pipe()?, pipe()?);
     let ends = init::Ends { stdout: out.1, stderr: err.1, report: report.1, alive: alive.0 };
-    let (init, isolation) = init::start(spec, &ends)?;
+    let group = Group::make(&format!("{}-{}-{}", spec.job, spec.attempt, spec.epoch), spec.limits);
+    let (init, isolation) = match init::start(spec, &ends, &group) {
+        Ok(started) => started,
+        Err(why) => {
+            group.remove();
+            return Err(why);
+        }
+    };
     // The guard's copies of the other ends must go, or it would never see them close.
     drop(ends);
     let _ = dir.note_guard(isolation);
@@ -170,7 +181,7 @@ fn start(dir: &AttemptDir, spec: &Spec) -> Result<Running, String> {
         sys::wait_exited(init);
         let _ = events_in.send(Happened::InitExited);
     });
-    Ok(Running { init, report: report.0, _alive: alive.1, events, output_done })
+    Ok(Running { init, group, report: report.0, _alive: alive.1, events, output_done })
 }
 
 fn capture(dir: &Path, name: &str, limit: u64, from: OwnedFd) {
@@ -224,6 +235,7 @@ impl Running {
             }
         };
         self.kill_all();
+        self.group.remove();
         let report = InitReport::read(self.report);
         // Both threads drop their end when they are done.
         let _ = self.output_done.recv_timeout(OUTPUT_GRACE);
@@ -234,6 +246,7 @@ impl Running {
     /// with it the lock.
     fn kill_all(&self) {
         let _ = kill_process(self.init, Signal::KILL);
+        self.group.kill();
         loop {
             for pid in tree::descendants(rustix::process::getpid()) {
                 let _ = kill_process(pid, Signal::KILL);

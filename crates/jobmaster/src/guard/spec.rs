@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::cgroup::Limited;
 use super::init::{InitReport, code_and_signal};
 
 /// Version of the files' format.
@@ -36,15 +37,27 @@ pub enum Isolation {
     Subreaper,
 }
 
-/// Limits of each process of an attempt; none = as the JobMaster process has.
+/// Limits of an attempt; none = as the JobMaster process has. Of all its processes together where the kernel lets a
+/// control group be made, else of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limits {
-    /// Address space.
+    /// Memory; of each process: its address space.
     pub memory_bytes: Option<u64>,
-    /// Processes and threads of the user.
+    /// Processes and threads; of each process: those of its user, and of root any number.
     pub processes: Option<u64>,
     /// Open files.
     pub open_files: Option<u64>,
+}
+
+impl Limits {
+    /// Those that a control group does not see to.
+    pub(super) fn beside(self, limited: Limited) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.filter(|_| !limited.memory),
+            processes: self.processes.filter(|_| !limited.processes),
+            open_files: self.open_files,
+        }
+    }
 }
 
 /// What a guard starts.
