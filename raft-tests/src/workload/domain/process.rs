@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use meta_client::{Kv, commit};
-use meta_types::LeaseId;
+use meta_client::{Commit, Kv, commit};
+use meta_types::{LeaseId, Revision, Txn};
 use records::nodes::{Register, register};
 use records::record::{Node, NodeRef, Role};
 use records::{Failure, Plan, Refusal, Scope, View, carry_out};
@@ -26,6 +26,10 @@ const RENEWALS: u32 = 5;
 pub const RETRY: Duration = Duration::from_millis(150);
 /// How long a process lives in a storm.
 const LIFE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(16));
+/// A process that is stopped between its look and its write goes on so many lives of its lease later, at most.
+const FROZEN_LEASES: u32 = 3;
+/// One of so many writes in a storm meets that.
+const FROZEN_ONCE_IN: u64 = 60;
 /// How long it is away then: sometimes back before its lease has run out.
 const AWAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -160,6 +164,33 @@ impl Session {
         }
     }
 
+    /// In a storm the process is stopped, once in a while, between its look and its write, for longer than its lease.
+    /// What a guard watches is dead then, and a successor may be there; thawed, it writes before it learns of either.
+    async fn may_freeze(&self, what: &'static str, txn: &Txn, looked_at: Revision) {
+        let dice = mix(what, &self.me, looked_at);
+        // Users, who have no lease, are no process of this host.
+        if !dice.is_multiple_of(FROZEN_ONCE_IN) || !self.env.is_storm() || self.lease == 0 {
+            return;
+        }
+        self.env.tally.count("process frozen");
+        let (this, txn) = (self.clone(), txn.clone());
+        let thawed = TTL + TTL * (dice / FROZEN_ONCE_IN % u64::from(FROZEN_LEASES)) as u32;
+        tokio::spawn(async move {
+            let env = this.env.clone();
+            env.until_over(async {
+                tokio::time::sleep(thawed).await;
+                match commit(&*this.kv, &txn, looked_at).await {
+                    Ok(Commit::Done(_)) => this.env.tally.count("thawed process wrote"),
+                    Ok(Commit::Conflict) => this.env.tally.count("thawed process was refused"),
+                    Err(_) => {}
+                }
+            })
+            .await;
+        });
+        self.death.notify_one();
+        std::future::pending::<()>().await;
+    }
+
     /// Looks at a part of the store, until it can be read.
     pub async fn see(&self, scope: Scope) -> View {
         loop {
@@ -176,12 +207,13 @@ impl Session {
         if plan.is_empty() {
             return Some(plan.answer(view.revision()));
         }
+        self.may_freeze(what, plan.txn(), view.revision()).await;
         match commit(&*self.kv, plan.txn(), view.revision()).await {
-            Ok(meta_client::Commit::Done(revision)) => {
+            Ok(Commit::Done(revision)) => {
                 self.env.tally.count(what);
                 Some(plan.answer(revision))
             }
-            Ok(meta_client::Commit::Conflict) => {
+            Ok(Commit::Conflict) => {
                 self.env.tally.count("plan met a conflict");
                 None
             }
@@ -196,6 +228,13 @@ impl Session {
         scope: &Scope,
         planner: impl Fn(&View) -> Result<Plan<T>, Refusal> + Send + Sync,
     ) -> Result<T, Refusal> {
+        if self.env.is_storm() {
+            let view = self.see(scope.clone()).await;
+            let plan = planner(&view)?;
+            if !plan.is_empty() {
+                self.may_freeze(what, plan.txn(), view.revision()).await;
+            }
+        }
         loop {
             match carry_out(&*self.kv, scope, &planner).await {
                 Ok(done) => {
@@ -209,4 +248,12 @@ impl Session {
             }
         }
     }
+}
+
+/// Chance that follows from what is done: the same in each run of a seed.
+fn mix(what: &str, me: &NodeRef, revision: Revision) -> u64 {
+    let bytes = what.bytes().chain(me.node.bytes()).chain(revision.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(17)
+    })
 }
