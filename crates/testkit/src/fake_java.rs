@@ -2,7 +2,8 @@
 //!
 //! It is called as the engine calls java: `-cp CLASSPATH CLASS ARG...`, and looks only at CLASS:
 //! `Hello` prints a line and ends, `Forever` prints a line and runs until it is killed, `Once FILE` appends its job
-//! id and attempt to FILE and ends, `OnceForever FILE` appends and runs on, `Throw` fails at once. `Locked DIR SECONDS`
+//! id and attempt to FILE and ends, `OnceForever FILE` appends and runs on, `Slow FILE SECONDS` appends, works so long,
+//! then says that it made its job and ends, `Throw` fails at once. `Locked DIR SECONDS`
 //! appends to DIR/starts, holds a lock of its job as long as it lives, and says in DIR/overlaps if another holds it; of
 //! `LockedBySession DIR SECONDS` a grandchild in a session of its own holds the lock.
 
@@ -19,6 +20,7 @@ case $class in
   Hello) exit 0;;
   Once) echo "$JOB_ID $JOB_ATTEMPT" >> "$1"; exit 0;;
   OnceForever) echo "$JOB_ID $JOB_ATTEMPT" >> "$1"; exec sleep 86400;;
+  Slow) echo "$JOB_ID $JOB_ATTEMPT" >> "$1"; sleep "$2"; : > "$JOB_CREATED_FILE"; exit 0;;
   Locked)
     echo "$JOB_ID $JOB_ATTEMPT" >> "$1/starts"
     exec 9> "$1/$JOB_ID.lock"
