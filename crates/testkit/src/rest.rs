@@ -33,6 +33,16 @@ impl Rest {
         body
     }
 
+    /// GET of a page, which must be answered with 200: the rows, and the path of the next page if there is one.
+    pub async fn page(&self, path: &str) -> reqwest::Result<(usize, Option<String>)> {
+        let response = self.http.get(self.url(path)).send().await?;
+        let link = response.headers().get("link").and_then(|link| link.to_str().ok());
+        let next = link.and_then(|link| Some(link.strip_prefix('<')?.split_once('>')?.0.to_owned()));
+        let (status, body) = answer(response).await?;
+        assert_eq!(status, 200, "GET {path}: {body}");
+        Ok((body.as_array().map_or(0, Vec::len), next))
+    }
+
     /// POST of a JSON document.
     pub async fn post(&self, path: &str, body: &Value) -> reqwest::Result<(u16, Value)> {
         answer(self.http.post(self.url(path)).json(body).send().await?).await
