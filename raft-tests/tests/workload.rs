@@ -36,6 +36,8 @@ const EXPECTED: &[&str] = &[
     "process waits for its predecessor",
     "process killed",
     "process died in the middle",
+    "process frozen",
+    "thawed process was refused",
     "run POST",
     "run POST unanswered",
     "run POST of another request",
