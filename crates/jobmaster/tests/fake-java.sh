@@ -20,6 +20,8 @@ case $class in
   until) while [ ! -e "$1" ]; do sleep 0.05; done ;;
   once) [ -e "$1" ] && exit 0; : > "$1"; sleep 1.3; exit 4 ;;
   forever) trap 'echo terminated; exit 143' TERM; while :; do sleep 0.05; done ;;
+  # Fills the disk of its working directory, to the last byte.
+  fill) echo 1 >> "$1"; cat /dev/zero > filler; while echo . >> filler; do :; done; exit 0 ;;
   stubborn) trap '' TERM; (setsid sleep 1000 &); while :; do sleep 0.05; done ;;
   *) echo "no class $class" >&2; exit 1 ;;
 esac
