@@ -7,6 +7,7 @@ use std::process::Stdio;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::process::{Child, Command};
 
+use crate::adoption::{self, kill_adopted};
 use crate::guard::control::Order;
 use crate::guard::spec::{AttemptDir, ExitRecord, Spec};
 use crate::guard::tree::kill_marked;
@@ -55,7 +56,7 @@ impl Attempt {
         };
         command.arg(dir.path()).arg(deadline.as_ns().to_string());
         command.stdin(Stdio::from(read)).stdout(Stdio::null());
-        let guard = command.spawn()?;
+        let guard = adoption::spawn(&mut command)?;
         Ok(Self { dir, guard, pipe: pipes.add(write) })
     }
 
@@ -72,7 +73,7 @@ impl Attempt {
     /// Returns when nothing of the attempt runs any more, with the guard's record of how it ended, if it could
     /// write one. May be called again.
     pub async fn exited(&mut self) -> Option<ExitRecord> {
-        if let Err(error) = self.guard.wait().await {
+        if let Err(error) = adoption::wait(&mut self.guard).await {
             tracing::warn!(%error, "a guard cannot be waited for");
         }
         match self.dir.read_exit() {
@@ -80,9 +81,10 @@ impl Attempt {
             Ok(None) => tracing::warn!(attempt = %self.dir.path().display(), "the guard was killed"),
             Err(why) => tracing::warn!(why, "how an attempt ended cannot be read"),
         }
-        // What the guard's death did not take along.
+        // What the guard's death did not take along. As long as it lives the attempt does.
         let mark = self.dir.mark();
-        if !blocking(move || kill_marked(&mark, TAKE_OVER_WITHIN)).await {
+        let kill = move || kill_adopted(TAKE_OVER_WITHIN) && kill_marked(&mark, TAKE_OVER_WITHIN);
+        while !blocking(kill.clone()).await {
             tracing::error!(attempt = %self.dir.path().display(), "a process of a dead attempt cannot be killed");
         }
         None

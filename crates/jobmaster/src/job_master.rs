@@ -24,15 +24,13 @@ use tracing::field::Empty;
 
 use crate::attempt::Attempt;
 use crate::engines::failure;
-use crate::engines::process::{Start, judge, lost_its_container};
+use crate::engines::process::{Start, judge, look_pause, lost_its_container};
 use crate::gates::Hold;
 use crate::guard::control::Order;
 use crate::guard::spec::{AttemptDir, Cause, ExitRecord, Spec};
 use crate::halt::{Halt, look};
 use crate::host::{Host, blocking, now_ms};
-use crate::limits::{
-    ALIVE_AFTER, CREATED_LOOK, MAX_FALSE_STARTS, RELEASE_PAUSE, STORE_RETRY, SUCCESSOR_PAUSE,
-};
+use crate::limits::{ALIVE_AFTER, MAX_FALSE_STARTS, RELEASE_PAUSE, STORE_RETRY, SUCCESSOR_PAUSE};
 use crate::metrics::End;
 use crate::package_copy::{EnsureError, For, ensure};
 use crate::session::Tenure;
@@ -270,8 +268,9 @@ impl JobMaster {
         match &spec.created_file {
             None => sleep(ALIVE_AFTER).await,
             Some(file) => {
+                let since = Instant::now();
                 while !file.exists() {
-                    sleep(CREATED_LOOK).await;
+                    sleep(look_pause(since.elapsed())).await;
                 }
             }
         }

@@ -11,10 +11,12 @@
 //!   claims               takes the jobs that are placed here
 //!   job_master           one task a job: claim -> packages -> attempt -> guard -> created -> ended
 //!     engines::process   the program to start      attempt, guard   the processes, their deadline and output
+//!     adoption           what a killed guard left comes here, and is killed
 //!   node_api             packages in, bytes and output out
 //! ```
 //! Everything written goes through the planners of `records`; whatever is decided on the mirror is guarded there.
 
+pub mod adoption;
 pub mod attempt;
 pub mod blob_api;
 pub mod claims;

@@ -16,8 +16,11 @@ pub const TAKE_OVER_GRACE: Duration = Duration::from_secs(3);
 pub const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
 /// `created = started`: alive so long, and main() has made it a job.
 pub const ALIVE_AFTER: Duration = Duration::from_secs(1);
-/// How often the created file is looked for with `created = signal`.
+/// How often the created file is looked for with `created = signal`, at first: the pause grows with the time that
+/// was waited, of which it stays a twentieth.
 pub const CREATED_LOOK: Duration = Duration::from_millis(50);
+/// The longest such pause.
+pub const CREATED_LOOK_MAX: Duration = Duration::from_secs(1);
 /// What a successor of a lost owner waits before it starts: the difference of clock rates over a lease, with room to
 /// spare. After an owner that gave the job back it starts at once.
 pub const SUCCESSOR_PAUSE: Duration = Duration::from_secs(1);

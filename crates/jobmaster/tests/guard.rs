@@ -195,6 +195,56 @@ fn a_frozen_guard_kills_when_it_thaws() {
     assert_eq!(marked(&attempt), 0);
 }
 
+/// It does not run again because its guard came to see its end too late.
+#[test]
+fn a_program_that_ended_before_the_deadline_is_not_said_to_have_been_killed_at_it() {
+    for isolation in isolations() {
+        let go = tempfile::tempdir().unwrap();
+        let script =
+            format!("touch started; while [ ! -e '{}/go' ]; do sleep 0.05; done", go.path().display());
+        let attempt = attempt(&script, isolation);
+        let deadline = Boottime::now().plus(Duration::from_secs(2));
+        let mut guard = start(&attempt, deadline.left());
+        until("the start", || attempt.dir.current_dir().join("started").exists());
+        let pid = Pid::from_raw(guard.id() as i32).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        fs::write(go.path().join("go"), "").unwrap();
+        until("the end of the program", || marked(&attempt) == 0);
+        assert!(!deadline.left().is_zero(), "a machine too slow to see anything");
+        until("the deadline", || deadline.left().is_zero());
+        kill_process(pid, Signal::CONT).unwrap();
+        assert!(ended(&mut guard, &attempt).is_success(), "{isolation:?}");
+    }
+}
+
+/// How often the threads of a process have slept so far.
+fn sleeps(pid: u32) -> u64 {
+    let of = |path: PathBuf| {
+        let status = fs::read_to_string(path.join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| of(task.unwrap().path())).sum()
+}
+
+/// Hundreds of them on a host must cost nothing while nothing happens.
+#[test]
+fn a_guard_that_has_nothing_to_do_is_not_woken() {
+    let attempt = attempt("exec sleep 1000", Isolation::Namespace);
+    let mut guard = start(&attempt, BOUND * 10);
+    until("the program", || marked(&attempt) > 0);
+    let mut fewest = u64::MAX;
+    for _ in 0..5 {
+        let before = sleeps(guard.id());
+        // The time that is measured, not a wait for something.
+        std::thread::sleep(Duration::from_secs(1));
+        fewest = fewest.min(sleeps(guard.id()) - before);
+    }
+    assert_eq!(fewest, 0, "woken {fewest} times in the quietest second");
+    drop(guard.stdin.take());
+    ended(&mut guard, &attempt);
+}
+
 #[test]
 fn terminate_lets_the_program_end_itself_and_kill_does_not() {
     for isolation in isolations() {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use flink_rest::jar;
 use icp_store::PackageStore;
@@ -14,7 +15,7 @@ use super::failure;
 use crate::guard::logs;
 use crate::guard::spec::{ATTEMPT_VERSION, AttemptDir, Cause, ExitRecord, Spec};
 use crate::guard::tree::{JOB_MARK, MARK};
-use crate::limits::{ALIVE_AFTER, CAUSE_BYTES, CAUSE_LINES};
+use crate::limits::{ALIVE_AFTER, CAUSE_BYTES, CAUSE_LINES, CREATED_LOOK, CREATED_LOOK_MAX};
 use crate::options::{CreatedBy, NodeOptions};
 
 /// Key of a job's own configuration that overrides the node's.
@@ -197,6 +198,11 @@ fn find_class(class: &str, class_path: &[PathBuf]) -> Result<(), Exit> {
     Err(failure("NO_ENTRY_CLASS", text))
 }
 
+/// Pause before the next look for the created file, of a main() that has not made it for so long.
+pub fn look_pause(waited: Duration) -> Duration {
+    (waited / 20).clamp(CREATED_LOOK, CREATED_LOOK_MAX)
+}
+
 /// True if main() had made it a job when it ended: what a node that comes back has to go by.
 pub fn was_created(spec: &Spec, exit: &ExitRecord) -> bool {
     match &spec.created_file {
@@ -275,6 +281,20 @@ mod tests {
         }
         std::fs::write(&jar, "no archive").unwrap();
         assert!(find_class("a.C", &path).is_ok(), "the JVM knows better");
+    }
+
+    /// Every look costs a call to the file system, of each job that has not said so yet.
+    #[test]
+    fn a_main_that_never_makes_it_a_job_is_looked_at_less_and_less_often() {
+        let (mut waited, mut looks) = (Duration::ZERO, 0);
+        while waited < Duration::from_secs(3600) {
+            let pause = look_pause(waited);
+            assert!(pause <= CREATED_LOOK.max(waited / 20), "late after {waited:?}");
+            waited += pause;
+            looks += 1;
+        }
+        assert!(looks < 3700, "{looks} looks in an hour");
+        assert_eq!(look_pause(Duration::ZERO), CREATED_LOOK);
     }
 
     #[test]

@@ -121,9 +121,11 @@ impl Group {
             let _ = fs::write(directory.join("cgroup.kill"), "1");
         }
     }
+}
 
-    /// Gives the groups back, once no process is in them.
-    pub fn remove(self) {
+/// They are given back, once no process is in them.
+impl Drop for Group {
+    fn drop(&mut self) {
         let until = Instant::now() + REMOVE_WITHIN;
         for directory in &self.directories {
             while fs::remove_dir(directory).is_err() && directory.exists() && Instant::now() < until {
@@ -243,5 +245,9 @@ mod tests {
         assert_eq!(group.directories, std::slice::from_ref(&made));
         assert_eq!(fs::read_to_string(made.join("pids.max")).unwrap(), "6", "init is a member too");
         assert_eq!(fs::read_dir(scratch.path().join("memory")).unwrap().count(), 0);
+        // The kernel's files go with their directory, these do not.
+        fs::remove_file(made.join("pids.max")).unwrap();
+        drop(group);
+        assert!(!made.exists(), "given back");
     }
 }

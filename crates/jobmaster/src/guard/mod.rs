@@ -19,10 +19,12 @@
 //! * Before the guard exits it writes, durably, how the attempt ended. While it lives it holds a lock (flock) on
 //!   the attempt's directory.
 //!
-//! The guard runs no async runtime. It is single-threaded until init exists.
+//! The guard runs no async runtime. It is single-threaded until init exists; then two threads write the output, which
+//! a slow disk may hold up, and nothing else. Between two events it sleeps.
 
 pub mod cgroup;
 pub mod control;
+mod events;
 mod init;
 pub mod logs;
 pub mod spec;
@@ -35,22 +37,20 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use cgroup::Group;
 use control::{Boottime, Order};
+use events::{Events, Happened};
 use init::InitReport;
 use spec::{AttemptDir, Cause, ExitRecord, Spec};
 use tree::{JOB_MARK, kill_of_job};
 
 use crate::limits::TAKE_OVER_WITHIN;
 
-/// Longest sleep between two looks at the clock: sleeping does not count the time a host is suspended, the
-/// deadline does.
-const LOOK: Duration = Duration::from_millis(250);
 /// How long the guard waits for the last output after the last process is gone. Only an output that was handed out
 /// of the tree can keep the pipe open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(2);
@@ -75,13 +75,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Something happened.
-enum Happened {
-    Ordered(Order),
-    ParentGone,
-    InitExited,
-}
-
 fn guard(dir: PathBuf, deadline: Boottime) -> Result<(), String> {
     let dir = AttemptDir::at(dir);
     // Before anything else: whoever holds the lock owns the attempt.
@@ -96,9 +89,9 @@ fn guard(dir: PathBuf, deadline: Boottime) -> Result<(), String> {
             eprintln!("guard: {why}");
             record(Cause::Deadline, &InitReport::Killed)
         }
-        Ok(()) => match start(&dir, &spec) {
+        Ok(()) => match start(&dir, &spec, deadline) {
             Ok(running) => {
-                let (cause, report) = running.supervise(deadline);
+                let (cause, report) = running.supervise();
                 record(cause, &report)
             }
             Err(why) => record(Cause::NotStarted, &InitReport::NotStarted(why)),
@@ -145,27 +138,24 @@ struct Running {
     report: OwnedFd,
     /// Init sees its other end close if the guard dies before init could ask for its parent-death signal.
     _alive: OwnedFd,
-    events: Receiver<Happened>,
+    events: Events,
     output_done: Receiver<()>,
 }
 
-fn start(dir: &AttemptDir, spec: &Spec) -> Result<Running, String> {
+fn start(dir: &AttemptDir, spec: &Spec, deadline: Boottime) -> Result<Running, String> {
     let pipe =
         || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| format!("no pipe: {e}"));
     let (out, err, report, alive) = (pipe()?, pipe()?, pipe()?, pipe()?);
     let ends = init::Ends { stdout: out.1, stderr: err.1, report: report.1, alive: alive.0 };
     let group = Group::make(&format!("{}-{}-{}", spec.job, spec.attempt, spec.epoch), spec.limits);
-    let (init, isolation) = match init::start(spec, &ends, &group) {
-        Ok(started) => started,
-        Err(why) => {
-            group.remove();
-            return Err(why);
-        }
-    };
+    let (init, isolation) = init::start(spec, &ends, &group)?;
     // The guard's copies of the other ends must go, or it would never see them close.
     drop(ends);
     let _ = dir.note_guard(isolation);
-    let (events_in, events) = mpsc::channel();
+    let events = Events::new(init, deadline).map_err(|e| {
+        kill_all(init, &group);
+        format!("the program cannot be watched: {e}")
+    })?;
     let (done, output_done) = mpsc::channel();
     for (name, from) in [("stdout", out.0), ("stderr", err.0)] {
         let (path, limit, done) = (dir.path().to_path_buf(), spec.stream_limit_bytes, done.clone());
@@ -174,13 +164,6 @@ fn start(dir: &AttemptDir, spec: &Spec) -> Result<Running, String> {
             drop(done);
         });
     }
-    let orders = events_in.clone();
-    std::thread::spawn(move || read_orders(io::stdin(), &orders));
-    std::thread::spawn(move || {
-        // Waits without reaping, so that the number stays ours until the main thread is done with it.
-        sys::wait_exited(init);
-        let _ = events_in.send(Happened::InitExited);
-    });
     Ok(Running { init, group, report: report.0, _alive: alive.1, events, output_done })
 }
 
@@ -199,63 +182,45 @@ fn capture(dir: &Path, name: &str, limit: u64, from: OwnedFd) {
     }
 }
 
-fn read_orders(from: impl Read, orders: &Sender<Happened>) {
-    let lines = io::BufRead::lines(io::BufReader::new(from));
-    for line in lines.map_while(Result::ok) {
-        // An order of a newer parent is passed over: the deadline alone keeps us safe.
-        let Some(order) = Order::parse(&line) else { continue };
-        if orders.send(Happened::Ordered(order)).is_err() {
-            return;
-        }
-    }
-    let _ = orders.send(Happened::ParentGone);
-}
-
 impl Running {
     /// Waits for the end, or makes it.
-    fn supervise(self, mut deadline: Boottime) -> (Cause, InitReport) {
+    fn supervise(mut self) -> (Cause, InitReport) {
         let mut ordered_to_stop = false;
         let cause = loop {
-            let left = deadline.left();
-            if left.is_zero() {
-                break Cause::Deadline;
-            }
-            match self.events.recv_timeout(left.min(LOOK)) {
-                Ok(Happened::Ordered(Order::Deadline(next))) => deadline = next,
-                Ok(Happened::Ordered(Order::Terminate)) => {
+            match self.events.next() {
+                Happened::Ordered(Order::Deadline(next)) => self.events.set_deadline(next),
+                Happened::Ordered(Order::Terminate) => {
                     ordered_to_stop = true;
                     let _ = kill_process(self.init, Signal::TERM);
                 }
-                Ok(Happened::Ordered(Order::Kill)) => break Cause::Cancelled,
-                Ok(Happened::ParentGone) => break Cause::ParentGone,
-                Ok(Happened::InitExited) if ordered_to_stop => break Cause::Cancelled,
-                Ok(Happened::InitExited) => break Cause::Exited,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break Cause::ParentGone,
+                Happened::Ordered(Order::Kill) => break Cause::Cancelled,
+                Happened::DeadlineReached => break Cause::Deadline,
+                Happened::ParentGone => break Cause::ParentGone,
+                Happened::InitExited if ordered_to_stop => break Cause::Cancelled,
+                Happened::InitExited => break Cause::Exited,
             }
         };
-        self.kill_all();
-        self.group.remove();
+        kill_all(self.init, &self.group);
         let report = InitReport::read(self.report);
         // Both threads drop their end when they are done.
         let _ = self.output_done.recv_timeout(OUTPUT_GRACE);
         (cause, report)
     }
+}
 
-    /// Kills until there is no descendant left. A process that the kernel cannot kill keeps the guard here, and
-    /// with it the lock.
-    fn kill_all(&self) {
-        let _ = kill_process(self.init, Signal::KILL);
-        self.group.kill();
-        loop {
-            for pid in tree::descendants(rustix::process::getpid()) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-            match waitpid(None, WaitOptions::NOHANG) {
-                Err(rustix::io::Errno::CHILD) => return,
-                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-                Ok(None) | Err(_) => std::thread::sleep(KILL_PAUSE),
-            }
+/// Kills until there is no descendant left. A process that the kernel cannot kill keeps the guard here, and with it
+/// the lock.
+fn kill_all(init: Pid, group: &Group) {
+    let _ = kill_process(init, Signal::KILL);
+    group.kill();
+    loop {
+        for pid in tree::descendants(rustix::process::getpid()) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        match waitpid(None, WaitOptions::NOHANG) {
+            Err(rustix::io::Errno::CHILD) => return,
+            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            Ok(None) | Err(_) => std::thread::sleep(KILL_PAUSE),
         }
     }
 }

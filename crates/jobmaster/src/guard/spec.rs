@@ -5,6 +5,7 @@
 //!   spec.json      what the guard starts
 //!   lock           held (flock) while anything of the attempt may live; holds the guard's process id
 //!   guard.json     how isolated it runs
+//!   exit.json.tmp  room for exit.json, taken before the start
 //!   exit.json      how it ended, written durably by the guard before it lets go of the lock
 //!   stdout, stdout.<offset>, stderr, ...   captured output, head and tail
 //!   cwd/           the program's working directory
@@ -15,7 +16,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::Limited;
@@ -23,6 +25,8 @@ use super::init::{InitReport, code_and_signal};
 
 /// Version of the files' format.
 pub const ATTEMPT_VERSION: u32 = 1;
+/// Room taken for `exit.json`: it is a few hundred bytes, an error's text aside.
+const EXIT_ROOM: usize = 8 * 1024;
 
 /// How a tree of processes is kept together, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -194,10 +198,22 @@ impl AttemptDir {
         format!("{}/", self.path.display())
     }
 
-    /// Creates the directory and writes the spec.
+    /// Creates the directory, writes the spec and takes room for what the guard writes last.
     pub fn prepare(&self, spec: &Spec) -> io::Result<()> {
         fs::create_dir_all(self.current_dir())?;
-        self.write_atomically("spec.json", spec)
+        self.write_atomically("spec.json", spec)?;
+        self.reserve_exit()
+    }
+
+    /// A main() that ended with 0 would run again if a full disk did not take how it ended. So nothing starts
+    /// without the room for that.
+    fn reserve_exit(&self) -> io::Result<()> {
+        let mut file = open_to_write(&self.temporary("exit.json"))?;
+        match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, EXIT_ROOM as u64) {
+            // This file system takes no room ahead: written bytes hold it, unless it never writes in place.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.write_all(&[0; EXIT_ROOM]),
+            taken => taken.map_err(Into::into),
+        }
     }
 
     /// Takes the lock, or fails at once with `WouldBlock`. It ends with the file.
@@ -248,11 +264,21 @@ impl AttemptDir {
     }
 
     fn write_atomically<T: Serialize>(&self, name: &str, value: &T) -> io::Result<()> {
-        let temporary = self.path.join(format!("{name}.tmp"));
-        let mut file = File::create(&temporary)?;
-        file.write_all(&serde_json::to_vec(value)?)?;
+        let (temporary, json) = (self.temporary(name), serde_json::to_vec(value)?);
+        let mut file = open_to_write(&temporary)?;
+        file.write_all(&json)?;
+        file.set_len(json.len() as u64)?;
         file.sync_all()?;
         fs::rename(&temporary, self.path.join(name))?;
         File::open(&self.path)?.sync_all()
     }
+
+    fn temporary(&self, name: &str) -> PathBuf {
+        self.path.join(format!("{name}.tmp"))
+    }
+}
+
+/// Not emptied: that would give back the room it has.
+fn open_to_write(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).open(path)
 }

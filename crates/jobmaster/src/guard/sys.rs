@@ -68,21 +68,6 @@ pub fn next_signal() -> libc::c_int {
     unsafe { libc::sigwaitinfo(&term_and_child(), ptr::null_mut()) }
 }
 
-/// Waits until the child has exited, without reaping it.
-pub fn wait_exited(child: Pid) {
-    loop {
-        // SAFETY: `info` is plain data that the kernel fills.
-        let result = unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            let id = child.as_raw_nonzero().get() as libc::id_t;
-            libc::waitid(libc::P_PID, id, &mut info, libc::WEXITED | libc::WNOWAIT)
-        };
-        if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return;
-        }
-    }
-}
-
 /// Which side of a fork this is.
 pub enum Forked {
     /// The parent, with the child's number.
@@ -111,6 +96,15 @@ pub unsafe fn fork_into(flags: libc::c_int) -> io::Result<Forked> {
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: _exit takes any number and does not return.
     unsafe { libc::_exit(code) }
+}
+
+/// Waits until one of them can be read, or has nobody any more who writes; without `wait` it only looks. Says which.
+/// An interrupted wait says none.
+pub fn readable<const N: usize>(of: [BorrowedFd<'_>; N], wait: bool) -> [bool; N] {
+    let mut polls = of.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    // SAFETY: N valid entries.
+    let ready = unsafe { libc::poll(polls.as_mut_ptr(), N as libc::nfds_t, if wait { -1 } else { 0 }) };
+    polls.map(|poll| ready > 0 && poll.revents != 0)
 }
 
 /// True if every other end of the pipe is closed.

@@ -25,6 +25,11 @@ fn parent(pid: Pid) -> Option<Pid> {
     Pid::from_raw(stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?)
 }
 
+/// The children of a process.
+pub fn children(of: Pid) -> Vec<Pid> {
+    all_pids().filter(|pid| parent(*pid) == Some(of)).collect()
+}
+
 /// Every descendant of `root`, in no order. Numbers are of the /proc that is mounted here.
 pub fn descendants(root: Pid) -> Vec<Pid> {
     let parents: HashMap<Pid, Pid> = all_pids().filter_map(|pid| Some((pid, parent(pid)?))).collect();

@@ -4,7 +4,7 @@ use dispatcher::{Dispatcher, DispatcherOptions};
 use jobmaster::HostConfig;
 use process_kit::{BootArgs, Shutdown, boot, telemetry::LogConfig};
 
-use super::{grace_with_jobs, say_ready, store, until_registered, until_stopped};
+use super::{adopt_orphans, grace_with_jobs, say_ready, store, until_registered, until_stopped};
 
 process_kit::config! {
     /// Keys of a dispatcher; those of a host count while it hosts JobMasters (single.enable = false).
@@ -19,6 +19,9 @@ pub async fn run(args: &BootArgs) -> anyhow::Result<()> {
     let kv = store(&config.dispatcher.store_endpoints, dispatcher::limits::STORE_DEADLINE)?;
     let shutdown = Shutdown::on_signals()?;
     let grace = grace_with_jobs(&config.host);
+    if !config.dispatcher.single_enable {
+        adopt_orphans();
+    }
     let dispatcher = Dispatcher::start(kv, config.dispatcher, config.host, shutdown.clone()).await?;
     if until_registered(dispatcher.session.clone(), &shutdown).await {
         say_ready("dispatcher", &format!("rest=http://{}", dispatcher.rest_address));

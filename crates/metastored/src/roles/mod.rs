@@ -49,6 +49,13 @@ async fn until_stopped(shutdown: &Shutdown, grace: Duration) {
     shutdown.finish(grace).await;
 }
 
+/// A process that hosts jobs adopts what a guard that is killed leaves. Before it starts any.
+fn adopt_orphans() {
+    if let Err(error) = ::jobmaster::adoption::adopt_orphans() {
+        tracing::warn!(%error, "no subreaper: what a killed guard leaves is found by its mark only");
+    }
+}
+
 /// How long a process that hosts jobs may take to stop.
 fn grace_with_jobs(host: &HostConfig) -> Duration {
     host.stop_grace().max(GRACE)

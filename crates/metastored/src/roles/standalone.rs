@@ -7,7 +7,7 @@ use jobmaster::HostConfig;
 use meta_replica::{Replica, ReplicaOptions};
 use process_kit::{BootArgs, Shutdown, boot, telemetry::LogConfig};
 
-use super::{grace_with_jobs, say_ready, store};
+use super::{adopt_orphans, grace_with_jobs, say_ready, store};
 use crate::args::Ports;
 
 /// The one node's name.
@@ -81,6 +81,7 @@ pub async fn run(args: &BootArgs, ports: Ports) -> anyhow::Result<()> {
     let Some(config) = boot::start::<StandaloneRole>(args)? else { return Ok(()) };
     let config = config.with_ports(ports);
     let shutdown = Shutdown::on_signals()?;
+    adopt_orphans();
     let replica = Replica::start(config.replica(), &shutdown).await?;
     let endpoint = replica.client_addr().to_string();
     let kv = store(std::slice::from_ref(&endpoint), dispatcher::limits::STORE_DEADLINE)?;
