@@ -146,3 +146,9 @@ pub async fn nodes(State(front): State<Front>, request: Request) -> Result<Respo
     let nodes: Vec<Value> = NodeFacts::all(&view)?.iter().map(NodeFacts::to_json).collect();
     Ok(respond::ok(&json!({ "nodes": nodes })))
 }
+
+/// A live server node as `/taskmanagers` lists it. Scope: jobs.
+pub(crate) fn task_manager_of(view: &View, id: &str) -> Result<Option<Value>, Refusal> {
+    let node = NodeFacts::all(view)?.into_iter().find(|node| node.name == id && node.node.is_server());
+    Ok(node.map(|node| node.to_task_manager()))
+}

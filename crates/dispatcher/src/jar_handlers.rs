@@ -15,9 +15,11 @@ use records::{Failure, Scope};
 
 use crate::api_error::{self, ApiError};
 use crate::deploy::{self, JarPackage};
-use crate::front::{Freshness, Front, now_ms};
+use crate::flink_routes::needs_flink;
+use crate::front::{Front, now_ms};
+use crate::jar_run_handler::missing_jar;
 use crate::receive::{self, SpooledFile};
-use crate::request::{jar_id_in_path, query_of, raw_path};
+use crate::request::{freshness_of, jar_id_in_path, raw_path};
 use crate::warning::if_few_hold;
 
 /// `POST /jars/upload`. 200 when two live nodes hold it, synced; if there is only one, a `Warning` says so.
@@ -92,8 +94,7 @@ pub async fn inspect(file: &SpooledFile) -> jar::JarInfo {
 
 /// `GET /jars`.
 pub async fn list(State(front): State<Front>, request: Request) -> Result<Response, ApiError> {
-    let freshness = Freshness::of(&query_of(&request)?);
-    let view = front.view(Scope::default().and_all::<JarKey>(), freshness).await?;
+    let view = front.view(Scope::default().and_all::<JarKey>(), freshness_of(&request)?).await?;
     let files = jars(&view)?.into_iter().map(|(id, jar)| JarFile {
         id,
         name: jar.value.file_name,
@@ -126,6 +127,22 @@ pub async fn delete(
             Ok(respond::empty(StatusCode::OK))
         }
         Err(failure) => Err(of_failure(failure, "GET /jars")),
+    }
+}
+
+/// `GET|POST /jars/:jarid/plan`: Flink runs main() for it and looks at the graph, which only a Flink cluster can.
+pub async fn plan(
+    State(front): State<Front>,
+    path: Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let raw = raw_path(&request);
+    let id = jar_id_in_path(path, &raw, request.method())?;
+    let key = JarKey { jar: id.clone() };
+    let view = front.view(Scope::default().and_key(&key), freshness_of(&request)?).await?;
+    match view.get(&key)? {
+        None => Err(missing_jar(&id).into()),
+        Some(_) => Err(needs_flink(request.method(), &raw).into()),
     }
 }
 

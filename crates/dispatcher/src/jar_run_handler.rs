@@ -20,6 +20,7 @@ use crate::request::{jar_id_in_path, query_of, raw_path};
 use crate::run_submission::{Submission, stated_of};
 use crate::wait::wait_until;
 
+const COMPLETION: &str = "java.util.concurrent.CompletionException: ";
 const NOT_EXECUTED: &str = "Could not execute application.";
 
 /// The handler. A client that hangs up changes nothing.
@@ -74,16 +75,19 @@ async fn await_result(front: &Front, accepted: &Accepted) -> Result<Option<RunRe
     .await
 }
 
+/// Flink's 500 of a JAR that is not there.
+pub fn missing_jar(jar_id: &str) -> RestError {
+    RestError::internal(format!(
+        "{COMPLETION}{}: Jar file /flink-web-upload/{jar_id} does not exist",
+        flink_rest::error::REST_HANDLER_EXCEPTION
+    ))
+}
+
 /// Flink's codes and texts where its clients know them.
 fn in_flinks_words(error: ApiError, jar_id: &str) -> ApiError {
-    const COMPLETION: &str = "java.util.concurrent.CompletionException: ";
     const INVOCATION: &str = "org.apache.flink.client.program.ProgramInvocationException: ";
     match error {
-        ApiError::Rest(rest) if rest.status() == StatusCode::NOT_FOUND => RestError::internal(format!(
-            "{COMPLETION}{}: Jar file /flink-web-upload/{jar_id} does not exist",
-            flink_rest::error::REST_HANDLER_EXCEPTION
-        ))
-        .into(),
+        ApiError::Rest(rest) if rest.status() == StatusCode::NOT_FOUND => missing_jar(jar_id).into(),
         ApiError::Rest(rest) if rest.errors().iter().any(|text| text.contains("names no entry class")) => {
             RestError::internal(format!(
                 "{COMPLETION}{INVOCATION}Neither a 'Main-Class', nor a 'program-class' entry was found in the jar \

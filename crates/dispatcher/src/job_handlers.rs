@@ -62,6 +62,11 @@ pub async fn overview(State(front): State<Front>, request: Request) -> Result<Re
     Ok(respond::ok(&json!({ "jobs": jobs })))
 }
 
+/// The job that a path names, or Flink's refusal.
+pub(crate) async fn job_in_path(front: &Front, id: &str, freshness: Freshness) -> Result<JobView, ApiError> {
+    one_job(front, &job_id_in_path(id)?, freshness).await
+}
+
 async fn one_job(front: &Front, id: &JobId, freshness: Freshness) -> Result<JobView, ApiError> {
     let view = front.view(Scope::default().and_job(id), freshness).await?;
     Ok(job_view(&view, id)?.ok_or_else(|| job_not_found(id))?)
@@ -77,8 +82,7 @@ pub async fn details(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let id = job_id_in_path(&id)?;
-    let job = one_job(&front, &id, freshness_of(&request)?).await?;
+    let job = job_in_path(&front, &id, freshness_of(&request)?).await?;
     Ok(respond::ok(&facts(&job).details(now_ms())))
 }
 
@@ -88,8 +92,7 @@ pub async fn status(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let id = job_id_in_path(&id)?;
-    let job = one_job(&front, &id, freshness_of(&request)?).await?;
+    let job = job_in_path(&front, &id, freshness_of(&request)?).await?;
     Ok(respond::ok(&json!({ "status": job.state().as_str() })))
 }
 
@@ -108,12 +111,15 @@ pub async fn execution_result(
         JobState::Canceled => "CANCELED",
         _ => return Ok(respond::ok(&json!({ "status": { "id": "IN_PROGRESS" } }))),
     };
-    let runtime = job.ended_at_ms.unwrap_or(job.admitted_at_ms).saturating_sub(job.admitted_at_ms);
+    let ended = job.ended_at_ms.unwrap_or(job.admitted_at_ms);
     let mut result = json!({
         "id": id.as_str(),
+        "name": job.spec.name,
         "application-status": outcome,
         "accumulator-results": {},
-        "net-runtime": runtime,
+        "net-runtime": ended.saturating_sub(job.admitted_at_ms),
+        "start-time": job.admitted_at_ms,
+        "end-time": ended,
     });
     if let (JobState::Failed, Some(exit)) = (job.state, &job.exit) {
         let class = exit.class.as_deref().unwrap_or("MAIN_FAILED");
@@ -122,23 +128,40 @@ pub async fn execution_result(
     Ok(respond::ok(&json!({ "status": { "id": "COMPLETED" }, "job-execution-result": result })))
 }
 
-/// `PATCH /jobs/:jobid?mode=cancel`: 202 once the wish is stored; the owner kills the job.
+/// `PATCH /jobs/:jobid?mode=cancel` and `GET /jobs/:jobid/yarn-cancel`, for clients that can only GET: 202 once the
+/// wish is stored; the owner kills the job.
 pub async fn cancel(
     State(front): State<Front>,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let id = job_id_in_path(&id)?;
-    match query_of(&request)?.non_empty("mode") {
-        None | Some("cancel") => {}
-        Some("stop") => {
-            let text = "The termination mode \"stop\" has been removed; use mode=cancel.";
-            return Err(RestError::handler(StatusCode::PERMANENT_REDIRECT, text).into());
-        }
-        Some(other) => return Err(RestError::bad_query_parameter("mode", other).into()),
-    }
+    check_mode(query_of(&request)?.non_empty("mode").unwrap_or("cancel"))?;
     cancel_job(&front, &id).await?;
     Ok(respond::empty(StatusCode::ACCEPTED))
+}
+
+/// `GET /jobs/:jobid/yarn-stop`: the same, and to stop is the default, which Flink has taken away.
+pub async fn stop(
+    State(front): State<Front>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let id = job_id_in_path(&id)?;
+    check_mode(query_of(&request)?.non_empty("mode").unwrap_or("stop"))?;
+    cancel_job(&front, &id).await?;
+    Ok(respond::empty(StatusCode::ACCEPTED))
+}
+
+fn check_mode(mode: &str) -> Result<(), RestError> {
+    match mode {
+        "cancel" => Ok(()),
+        "stop" => {
+            let text = "The termination mode \"stop\" has been removed; use mode=cancel.";
+            Err(RestError::handler(StatusCode::PERMANENT_REDIRECT, text))
+        }
+        other => Err(RestError::bad_query_parameter("mode", other)),
+    }
 }
 
 async fn cancel_job(front: &Front, id: &JobId) -> Result<(), ApiError> {

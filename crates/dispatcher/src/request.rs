@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::extract::{Path, Request};
+use axum::extract::{Path, RawPathParams, Request};
 use axum::response::{IntoResponse, Response};
 use flink_rest::path::RawPath;
 use flink_rest::query::Query;
@@ -92,6 +92,15 @@ pub fn freshness_of(request: &Request) -> Result<Freshness, RestError> {
 pub fn job_id_in_path(text: &str) -> Result<JobId, RestError> {
     let id = job_id::parse(text).ok_or_else(|| RestError::bad_path_parameter("jobid", text))?;
     id.parse().map_err(|_| RestError::bad_path_parameter("jobid", text))
+}
+
+/// Refuses what is no id where Flink has one, as Flink does before it looks at anything else.
+pub fn check_ids(parameters: &RawPathParams) -> Result<(), RestError> {
+    let is_id = |name| matches!(name, "jobid" | "triggerid" | "vertexid");
+    match parameters.iter().find(|(name, value)| is_id(*name) && job_id::parse(value).is_none()) {
+        Some((name, value)) => Err(RestError::bad_path_parameter(name, value)),
+        None => Ok(()),
+    }
 }
 
 /// A jar id in a path. One with a slash in it is, to Flink, another route.

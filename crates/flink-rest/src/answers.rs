@@ -199,6 +199,7 @@ impl JobFacts {
             "isStoppable": false,
             "state": self.state,
             "job-type": "STREAMING",
+            "schedulerType": "Default",
             "start-time": self.start_ms,
             "end-time": self.end_or_minus_one(),
             "duration": self.duration_ms(now_ms),
@@ -207,9 +208,14 @@ impl JobFacts {
             "timestamps": timestamps,
             "vertices": [],
             "status-counts": no_vertices,
-            "plan": { "jid": self.id, "name": self.name, "type": "STREAMING", "nodes": [] },
+            "plan": self.plan(),
             "pending-operators": 0,
         })
+    }
+
+    /// The plan of the job, which has no nodes: the job is a process, not a graph.
+    pub fn plan(&self) -> Value {
+        json!({ "jid": self.id, "name": self.name, "type": "STREAMING", "nodes": [] })
     }
 
     fn tasks(&self) -> Value {

@@ -4,8 +4,10 @@
 
 pub mod answers;
 pub mod args;
+pub mod checkpoints;
 pub mod coerce;
 pub mod error;
+pub mod exceptions;
 pub mod jar;
 pub mod job_id;
 pub mod path;
@@ -13,6 +15,7 @@ pub mod query;
 pub mod respond;
 mod run_query;
 pub mod run_request;
+pub mod sensitive;
 pub mod upload;
 
 pub use error::RestError;

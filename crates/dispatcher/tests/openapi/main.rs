@@ -103,14 +103,27 @@ fn content(document: &Value, at: &str, of: &Value) {
     }
 }
 
-/// The text of the router: a route of ours that is made without its description stands there as a literal.
+/// The text of the routers: a route of ours that is made without its description stands there as a literal.
 #[test]
 fn no_route_of_ours_is_without_a_description() {
-    let source = include_str!("../../src/web_submission_extension.rs");
-    let literal: Vec<&str> =
-        source.split(".route(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-    assert!(literal.contains(&"/jars/upload"), "the text is read as it is meant to be");
-    let flinks = ["/jars", "/overview", "/config", "/taskmanagers", "/jobs"];
+    let sources =
+        [include_str!("../../src/web_submission_extension.rs"), include_str!("../../src/flink_routes.rs")];
+    let quoted = sources.iter().flat_map(|source| source.split('"').skip(1).step_by(2));
+    let literal: Vec<&str> = quoted.filter(|text| text.starts_with('/')).collect();
+    for path in ["/jars/upload", "/savepoint-disposal"] {
+        assert!(literal.contains(&path), "the text is read as it is meant to be");
+    }
+    let flinks = [
+        "/applications",
+        "/config",
+        "/datasets",
+        "/jars",
+        "/jobmanager",
+        "/jobs",
+        "/overview",
+        "/savepoint-disposal",
+        "/taskmanagers",
+    ];
     for path in literal {
         let root = path.match_indices('/').nth(1).map_or(path, |(at, _)| &path[..at]);
         assert!(

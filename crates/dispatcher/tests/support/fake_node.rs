@@ -156,6 +156,10 @@ impl FakeNode {
             Some("Throw" | "ThrowJob") => {
                 self.end(&id, epoch, JobState::Failed, false, "boom: main threw").await;
             }
+            Some("java.lang.String") => {
+                let text = "Error: Main method not found in class java.lang.String";
+                self.end(&id, epoch, JobState::Failed, false, text).await;
+            }
             Some("NoJob") => {
                 let text = "No jobs included in application.";
                 self.end(&id, epoch, JobState::Failed, false, text).await;

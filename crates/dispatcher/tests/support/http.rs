@@ -17,6 +17,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// A header as text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
     /// The first error text.
     pub fn error(&self) -> &str {
         self.json["errors"][0].as_str().unwrap_or_else(|| panic!("no error in {}", self.text))

@@ -33,6 +33,8 @@ pub trait Config: Sized {
     fn rows() -> Vec<Row>;
     /// Fills the struct.
     fn read(values: &Values) -> Result<Self, ConfigError>;
+    /// Every key with the value that this one has, as plain text.
+    fn settings(&self) -> Vec<(&'static str, String)>;
 }
 
 /// Every key once: two sections of a role may share a key, which then means the same to both.
@@ -57,6 +59,8 @@ pub fn rows_of<C: Config>() -> Vec<Row> {
 /// let config = ThingConfig::default();
 /// assert_eq!(config.dir.to_str(), Some("thing"));
 /// assert_eq!(config.log.level, "info,openraft=warn");
+/// let settings = process_kit::config::Config::settings(&config);
+/// assert!(settings.contains(&("thing.dir", "thing".to_owned())));
 /// ```
 #[macro_export]
 macro_rules! config {
@@ -113,6 +117,13 @@ macro_rules! config {
                     $($($section: $crate::config::Config::read(values)?,)*)?
                     $($field: values.get::<$type>($key)?.unwrap_or_else(|| $default),)*
                 })
+            }
+
+            fn settings(&self) -> Vec<(&'static str, String)> {
+                #[allow(unused_mut)]
+                let mut settings = vec![$(($key, $crate::config::ConfigValue::plain(&self.$field))),*];
+                $($(settings.extend($crate::config::Config::settings(&self.$section));)*)?
+                settings
             }
         }
 

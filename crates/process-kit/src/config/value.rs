@@ -16,6 +16,15 @@ pub trait ConfigValue: Sized {
     fn from_text(text: &str) -> Option<Self>;
     /// Shows it as TOML; empty if there is no value.
     fn show(&self) -> String;
+    /// Shows it as plain text, without the quotes of TOML.
+    fn plain(&self) -> String {
+        let shown = self.show();
+        let table: Option<toml::Table> = format!("value = {shown}").parse().ok();
+        match table.and_then(|mut table| table.remove("value")) {
+            Some(toml::Value::String(text)) => text,
+            _ => shown,
+        }
+    }
     /// Reads it from a TOML value.
     fn from_toml(value: &toml::Value) -> Option<Self> {
         Self::from_text(value.as_str()?)
@@ -217,6 +226,16 @@ mod tests {
         assert_eq!(ByteSize::from_text("256MiB"), Some(ByteSize(256 << 20)));
         assert_eq!(ByteSize(3 << 20).show(), "\"3MiB\"");
         assert_eq!(ByteSize::from_text("12"), Some(ByteSize(12)));
+    }
+
+    #[test]
+    fn plain_text_has_no_quotes_and_reads_back() {
+        assert_eq!(Duration::from_secs(90).plain(), "90s");
+        assert_eq!("a \"b\" \\ c".to_owned().plain(), "a \"b\" \\ c");
+        assert_eq!((true.plain(), 7_u32.plain()), ("true".to_owned(), "7".to_owned()));
+        assert_eq!(None::<u64>.plain(), "");
+        let list = vec!["a=1".to_owned(), "b".to_owned()];
+        assert_eq!(Vec::from_text(&list.plain()), Some(list));
     }
 
     #[test]
