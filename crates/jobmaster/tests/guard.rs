@@ -328,6 +328,35 @@ fn a_fork_bomb_ends_at_its_limit_and_is_killed_whole() {
     }
 }
 
+/// As for a user whom the kernel gives no namespace: the next weaker way is taken, and holds the tree together.
+#[test]
+fn where_namespaces_are_refused_the_guard_is_a_subreaper() {
+    let confined = |command: &str| {
+        let script = format!(
+            "echo 0 > /proc/sys/user/max_user_namespaces && \
+             exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin {command}"
+        );
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--map-root-user", "--mount", "/bin/sh", "-c", &script]).stdin(Stdio::piped());
+        unshare
+    };
+    if !confined("true").status().is_ok_and(|status| status.success()) {
+        eprintln!("no user namespace to be confined in: nothing to see");
+        return;
+    }
+    let attempt = attempt(TREE, Isolation::Namespace);
+    let deadline = Boottime::now().plus(BOUND).as_ns();
+    let command =
+        format!("'{}' '{}' {deadline}", env!("CARGO_BIN_EXE_jobmaster-guard"), attempt.dir.path().display());
+    let mut guard = confined(&command).spawn().unwrap();
+    wait_for_tree(&attempt);
+    let note = fs::read_to_string(attempt.dir.path().join("guard.json")).unwrap();
+    assert!(note.contains("\"subreaper\""), "{note}");
+    drop(guard.stdin.take());
+    assert_eq!(ended(&mut guard, &attempt).cause, Cause::ParentGone);
+    assert_eq!(marked(&attempt), 0);
+}
+
 #[test]
 fn two_guards_never_run_one_attempt() {
     let attempt = attempt(TREE, Isolation::Namespace);

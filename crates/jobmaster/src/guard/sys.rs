@@ -85,9 +85,10 @@ pub enum Forked {
 pub unsafe fn fork_into(flags: libc::c_int) -> io::Result<Forked> {
     // SAFETY: no stack is given, so the child runs on a copy of ours as after fork(); no pointers are passed.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD, 0, 0, 0, 0) };
-    match i32::try_from(pid).ok().map(Pid::from_raw) {
-        Some(None) => Ok(Forked::Child),
-        Some(Some(child)) if pid > 0 => Ok(Forked::Parent(child)),
+    // A refusal is no number of a process: there is none to be made of it.
+    match i32::try_from(pid) {
+        Ok(0) => Ok(Forked::Child),
+        Ok(pid) if pid > 0 => Pid::from_raw(pid).map(Forked::Parent).ok_or_else(io::Error::last_os_error),
         _ => Err(io::Error::last_os_error()),
     }
 }
