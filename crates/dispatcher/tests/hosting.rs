@@ -171,7 +171,7 @@ async fn a_package_created_as_private_goes_by_itself() {
     let refused = put("?private=perhaps").await;
     assert_eq!(
         (refused.status, refused.error()),
-        (400, "private: expected true or false, found \"perhaps\"".into())
+        (400, "private: expected true or false, found \"perhaps\"")
     );
     let created = put("?private").await;
     assert_eq!(created.status, 200, "{}", created.text);
