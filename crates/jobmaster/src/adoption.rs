@@ -3,7 +3,7 @@
 //! before the attempt counts as over, whatever they made of their environment.
 //!
 //! A child of this process is its own (a guard, whose status somebody here waits for) or adopted. Own children are
-//! started by [`spawn`], under the lock that also holds while adopted ones are looked for; so a number is never taken
+//! started by `spawn`, under the lock that also holds while adopted ones are looked for; so a number is never taken
 //! for an adopted child's when it is a new guard's.
 
 use std::io;

@@ -2,7 +2,7 @@
 //! the kernel lets this user make groups; elsewhere the rlimits hold, each process for itself.
 //!
 //! Version 1 and version 2 of the kernel's interface, also both at once. A group is made below the one that the
-//! JobMaster process is in; in version 2 beside it if that is called [`OWN_SUBGROUP`], for a group with processes may
+//! JobMaster process is in; in version 2 beside it if that is called `metastore`, for a group with processes may
 //! not limit groups below it (systemd: `Delegate=yes`, `DelegateSubgroup=metastore`).
 
 use std::fs;
