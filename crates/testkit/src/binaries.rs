@@ -17,8 +17,7 @@ pub fn root() -> PathBuf {
 pub fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
-        let exe = std::env::current_exe().expect("a test has an executable");
-        let folder = exe.ancestors().nth(2).expect("tests lie in <target>/<profile>/deps").to_path_buf();
+        let folder = profile_folder(&std::env::current_exe().expect("a test has an executable"));
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         build.current_dir(root()).args(["build", "--quiet", "--bin", "metastored", "--bin", "metactl"]);
         build.arg("--target-dir").arg(folder.parent().expect("a profile folder lies in the target folder"));
@@ -31,6 +30,15 @@ pub fn directory() -> &'static Path {
     })
 }
 
+/// The profile's folder of an executable: programs lie in it, tests one level deeper, in `deps`.
+fn profile_folder(exe: &Path) -> PathBuf {
+    let folder = exe.parent().expect("an executable lies in a folder");
+    match folder.file_name() {
+        Some(name) if name == "deps" => folder.parent().expect("deps lies in the profile's folder").into(),
+        _ => folder.into(),
+    }
+}
+
 /// True if the tests run in the release profile.
 pub fn is_release(folder: &Path) -> bool {
     folder.file_name().is_some_and(|name| name == "release")
@@ -39,4 +47,17 @@ pub fn is_release(folder: &Path) -> bool {
 /// Path of the binary `name`.
 pub fn path(name: &str) -> PathBuf {
     directory().join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_and_programs_of_a_profile_use_its_binaries() {
+        let of = |exe: &str| profile_folder(Path::new(exe));
+        assert_eq!(of("/c/target/debug/deps/suite-1f"), Path::new("/c/target/debug"));
+        assert_eq!(of("/c/target/release/run_costs"), Path::new("/c/target/release"));
+        assert!(is_release(&of("/c/target/release/run_costs")) && !is_release(&of("/c/target/debug/deps/x")));
+    }
 }
