@@ -182,7 +182,7 @@ impl<'a> Claims<'a> {
                 continue;
             }
             let lease = self.tenure.session.lease;
-            let scope = Scope::claim(&job, self.running.values());
+            let scope = Scope::claim(&job);
             let claimed = carry_out(&*self.host.kv, &scope, |view| claim(view, &job, me, lease)).await;
             match claimed {
                 Ok(done) => self.start(job, done.answer),
@@ -325,7 +325,8 @@ mod tests {
         here.update(&snapshot.clone().into(), &me());
         assert_eq!(here.claimable(), [id(3)]);
         // A claim whose answer was lost shows as owned; the end of it frees what was refused for want of slots.
-        let owner = to_bytes(&JobOwner { node: "n1".into(), incarnation: 7, extra: Default::default() });
+        let owner =
+            to_bytes(&JobOwner { node: "n1".into(), incarnation: 7, slots: 1, extra: Default::default() });
         let owned = put(&JobOwnerKey::new(&id(3)), owner, revision + 2);
         snapshot.advance(revision + 2, std::slice::from_ref(&owned));
         here.update(&snapshot.clone().into(), &me());

@@ -174,11 +174,10 @@ impl Scope {
         })
     }
 
-    /// What [`crate::jobs::claim`] looks at: the job, every owner, the jobs that the claiming node owns already.
-    /// Not the jobs of others: there may be very many that wait.
-    pub fn claim<'a>(job: &JobId, owned: impl Iterator<Item = &'a JobId>) -> Self {
-        let scope = Self::nodes().and_job(job).and_all::<JobOwnerKey>();
-        owned.fold(scope, |scope, owned| scope.and_key(&JobKey::new(owned)))
+    /// What [`crate::jobs::claim`] looks at: the job, and every owner, who says how many slots he takes. No other job:
+    /// there may be very many that wait, and more on a node than a transaction may read one by one.
+    pub fn claim(job: &JobId) -> Self {
+        Self::nodes().and_job(job).and_all::<JobOwnerKey>()
     }
 
     /// Also the live nodes and drains.

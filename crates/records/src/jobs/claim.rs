@@ -27,7 +27,7 @@ pub fn is_claimable(job: &Job, me: &NodeRef) -> bool {
 /// Claims a job; answers the epoch. A node claims one job at a time, so that its own slots are not promised twice;
 /// what is placed on it and not claimed takes none of them, so two jobs that were placed on the same slot do not
 /// wait for each other. A node that is being drained or is stopping claims nothing.
-/// Scope: [`crate::Scope::claim`] with every job the node owns.
+/// Scope: [`crate::Scope::claim`].
 pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<Plan<Revision>, Refusal> {
     let key = JobKey::new(job);
     let owner_key = JobOwnerKey::new(job);
@@ -62,7 +62,12 @@ pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<P
             format!("job {job} needs {} slots, {} are free here", found.spec.parallelism, free.max(0)),
         ));
     }
-    let record = JobOwner { node: me.node.clone(), incarnation: me.incarnation, extra: Default::default() };
+    let record = JobOwner {
+        node: me.node.clone(),
+        incarnation: me.incarnation,
+        slots: found.spec.parallelism,
+        extra: Default::default(),
+    };
     Ok(Steps::new()
         .absent(&owner_key)
         .absent(&cancel)
@@ -73,21 +78,16 @@ pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<P
         .answer_at(|epoch| epoch))
 }
 
-/// What a boot offers minus what it owns.
+/// What a boot offers minus what its jobs take.
 fn own_free_slots(view: &View, me: &NodeRef) -> Result<i64, Refusal> {
     let node = view.get(&NodeKey::new(&me.node))?.filter(|node| node.create_revision == me.incarnation);
-    let mut free = node.map_or(0, |node| i64::from(node.slots));
-    for (key, owner) in view.all::<JobOwnerKey>()? {
-        if owner.node != me.node || owner.incarnation != me.incarnation {
-            continue;
-        }
-        if let Some(job) = view.get(&JobKey { job: key.job })?.filter(|job| !job.state.is_terminal()) {
-            free -= i64::from(job.spec.parallelism);
-        }
-    }
-    Ok(free)
+    let offered = node.map_or(0, |node| i64::from(node.slots));
+    let owners = view.all::<JobOwnerKey>()?.into_iter().map(|(_, owner)| owner);
+    let own = owners.filter(|owner| owner.node == me.node && owner.incarnation == me.incarnation);
+    Ok(offered - own.map(|owner| i64::from(owner.slots)).sum::<i64>())
 }
 
-fn is_placed_on(job: &Job, me: &NodeRef) -> bool {
+/// True if the job is placed on this boot.
+pub(super) fn is_placed_on(job: &Job, me: &NodeRef) -> bool {
     job.placed.as_ref().is_some_and(|placed| placed.node == me.node && placed.incarnation == me.incarnation)
 }

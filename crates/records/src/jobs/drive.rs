@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use meta_client::Stored;
 use meta_types::LeaseId;
 
+use super::claim::is_placed_on;
 use super::{End, NodeSlots, free_slots, terminate};
 use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeKey};
 use crate::names::JobId;
@@ -126,6 +127,8 @@ fn place(
     }
     let steps = steps.unchanged(key, found);
     match choose(slots, wish, found) {
+        // None is better than where it is: what is written anew would only meet the claim that is on its way.
+        Ok(node) if is_placed_on(found, &node) => Ok(Plan::already(Driven::Placed(node))),
         Ok(node) => {
             // No other is left: each gets another chance, in turn.
             if record.unfit.contains(&node) {
@@ -152,12 +155,8 @@ fn place(
 fn choose(slots: &BTreeMap<NodeRef, NodeSlots>, wish: &Drive, found: &Job) -> Result<NodeRef, String> {
     let needed = i64::from(found.spec.parallelism);
     // Where the job is placed, its own slots are free to it.
-    let free = |node: &NodeRef, slots: &NodeSlots| match &found.placed {
-        Some(placed) if placed.node == node.node && placed.incarnation == node.incarnation => {
-            slots.free + needed
-        }
-        _ => slots.free,
-    };
+    let free =
+        |node: &NodeRef, slots: &NodeSlots| slots.free + if is_placed_on(found, node) { needed } else { 0 };
     let open = || slots.iter().filter(|(_, slots)| !slots.draining);
     // One that did not claim in time, or could not start it.
     let is_poor = |node: &NodeRef| wish.give_up_on.as_ref() == Some(node) || found.unfit.contains(node);

@@ -232,6 +232,9 @@ pub struct JobOwner {
     pub node: String,
     /// Its incarnation.
     pub incarnation: Revision,
+    /// Slots of the node that it takes, so that the next claim there need not read the job.
+    #[serde(default)]
+    pub slots: u32,
     /// Fields of newer writers.
     #[serde(flatten)]
     pub extra: Extra,

@@ -9,6 +9,7 @@ mod drive_sim;
 mod failover;
 mod interleave;
 mod manifests;
+mod many;
 mod register;
 mod restart;
 mod retention;

@@ -140,8 +140,7 @@ impl Node {
             }
             let claimable = jobs::claimable(&view, me).unwrap_or_default();
             let Some((job, _)) = chance.pick(&claimable) else { continue };
-            let owned: Vec<JobId> = self.local.lock().owned.keys().cloned().collect();
-            let scope = Scope::claim(job, owned.iter());
+            let scope = Scope::claim(job);
             let lease = self.session.lease;
             let claimed = self.session.carry("job claimed", &scope, |view| jobs::claim(view, job, me, lease));
             if let Ok(epoch) = claimed.await {
