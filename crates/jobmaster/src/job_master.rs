@@ -30,7 +30,9 @@ use crate::guard::control::Order;
 use crate::guard::spec::{AttemptDir, Cause, ExitRecord, Spec};
 use crate::halt::{Halt, look};
 use crate::host::{Host, blocking, now_ms};
-use crate::limits::{ALIVE_AFTER, MAX_FALSE_STARTS, RELEASE_PAUSE, STORE_RETRY, SUCCESSOR_PAUSE};
+use crate::limits::{
+    ALIVE_AFTER, MAX_FALSE_STARTS, RELEASE_PAUSE, RENEWAL_LOOK, STORE_RETRY, SUCCESSOR_PAUSE,
+};
 use crate::metrics::End;
 use crate::package_copy::{EnsureError, For, ensure};
 use crate::session::Tenure;
@@ -140,6 +142,10 @@ impl JobMaster {
         if !job.ended_cleanly() {
             // Whatever ran before counted its deadline by another clock.
             sleep(SUCCESSOR_PAUSE).await;
+        }
+        // The right to run may be over until the next renewal: what started now would be killed at once.
+        while self.host.pipes.deadline().left().is_zero() {
+            sleep(RENEWAL_LOOK).await;
         }
         let packages: Vec<PackageRef> = job.packages().cloned().collect();
         let scope = Scope::start(&self.id, &packages, &self.tenure.session.me.node);

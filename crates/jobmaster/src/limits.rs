@@ -62,3 +62,6 @@ pub const REQUEST_KEPT: Duration = Duration::from_secs(24 * 3600);
 pub const MAX_FILE_LIST_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of a client's name for a request.
 pub const MAX_REQUEST_ID: usize = 128;
+
+/// Pause before the next look whether the lease was renewed, of an attempt that may not start before that.
+pub const RENEWAL_LOOK: Duration = Duration::from_millis(20);

@@ -164,21 +164,23 @@ impl Session {
         }
     }
 
-    /// In a storm the process is stopped, once in a while, between its look and its write, for longer than its lease.
-    /// What a guard watches is dead then, and a successor may be there; thawed, it writes before it learns of either.
-    async fn may_freeze(&self, what: &'static str, txn: &Txn, looked_at: Revision) {
-        let dice = mix(what, &self.me, looked_at);
+    /// In a storm the process is stopped here once in a while; for how long.
+    fn freezes(&self, what: &str) -> Option<Duration> {
+        let dice = mix(what, &self.me, self.env.newest());
         // Users, who have no lease, are no process of this host.
-        if !dice.is_multiple_of(FROZEN_ONCE_IN) || !self.env.is_storm() || self.lease == 0 {
-            return;
-        }
+        let hit = dice.is_multiple_of(FROZEN_ONCE_IN) && self.env.is_storm() && self.lease != 0;
+        hit.then(|| TTL + TTL * (dice / FROZEN_ONCE_IN % u64::from(FROZEN_LEASES)) as u32)
+    }
+
+    /// The process is stopped between its look and its write, for longer than its lease. What a guard watches is dead
+    /// then, and a successor may be there; thawed, it writes before it learns of either. Never returns.
+    async fn freeze(&self, length: Duration, txn: &Txn, looked_at: Revision) {
         self.env.tally.count("process frozen");
         let (this, txn) = (self.clone(), txn.clone());
-        let thawed = TTL + TTL * (dice / FROZEN_ONCE_IN % u64::from(FROZEN_LEASES)) as u32;
         tokio::spawn(async move {
             let env = this.env.clone();
             env.until_over(async {
-                tokio::time::sleep(thawed).await;
+                tokio::time::sleep(length).await;
                 match commit(&*this.kv, &txn, looked_at).await {
                     Ok(Commit::Done(_)) => this.env.tally.count("thawed process wrote"),
                     Ok(Commit::Conflict) => this.env.tally.count("thawed process was refused"),
@@ -207,7 +209,9 @@ impl Session {
         if plan.is_empty() {
             return Some(plan.answer(view.revision()));
         }
-        self.may_freeze(what, plan.txn(), view.revision()).await;
+        if let Some(length) = self.freezes(what) {
+            self.freeze(length, plan.txn(), view.revision()).await;
+        }
         match commit(&*self.kv, plan.txn(), view.revision()).await {
             Ok(Commit::Done(revision)) => {
                 self.env.tally.count(what);
@@ -228,11 +232,11 @@ impl Session {
         scope: &Scope,
         planner: impl Fn(&View) -> Result<Plan<T>, Refusal> + Send + Sync,
     ) -> Result<T, Refusal> {
-        if self.env.is_storm() {
+        if let Some(length) = self.freezes(what) {
             let view = self.see(scope.clone()).await;
             let plan = planner(&view)?;
             if !plan.is_empty() {
-                self.may_freeze(what, plan.txn(), view.revision()).await;
+                self.freeze(length, plan.txn(), view.revision()).await;
             }
         }
         loop {
