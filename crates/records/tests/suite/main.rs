@@ -8,6 +8,7 @@ mod drain;
 mod drive_sim;
 mod failover;
 mod interleave;
+mod latest;
 mod manifests;
 mod many;
 mod register;
