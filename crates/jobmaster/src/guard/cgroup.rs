@@ -75,9 +75,7 @@ pub struct Limited {
 impl Group {
     /// Makes the groups that limit what is to be limited, and one that can be killed where there is such.
     pub fn make(name: &str, limits: Limits) -> Self {
-        let read = |file| fs::read_to_string(file).unwrap_or_default();
-        let all = hierarchies(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
-        Self::make_in(&all, name, limits)
+        Self::make_in(&own_hierarchies(), name, limits)
     }
 
     fn make_in(all: &[Hierarchy], name: &str, limits: Limits) -> Self {
@@ -137,15 +135,19 @@ impl Drop for Group {
 
 /// Removes groups that guards left which were killed. One with a process in it stays: the kernel refuses.
 pub fn sweep() {
-    let read = |file| fs::read_to_string(file).unwrap_or_default();
-    for Hierarchy { directory, .. } in hierarchies(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
-    {
+    for Hierarchy { directory, .. } in own_hierarchies() {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(PREFIX) {
                 let _ = fs::remove_dir(entry.path());
             }
         }
     }
+}
+
+/// Where this process may make groups.
+fn own_hierarchies() -> Vec<Hierarchy> {
+    let read = |file| fs::read_to_string(file).unwrap_or_default();
+    hierarchies(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
 }
 
 /// Where groups may be made, from `/proc/self/mountinfo` and `/proc/self/cgroup`.
