@@ -4,6 +4,7 @@
 //! Like the real ones it trusts its lease only up to the last renewal that was answered, counted from when that was
 //! sent: at that moment at the latest everything of it is dead.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -166,7 +167,10 @@ impl Session {
 
     /// In a storm the process is stopped here once in a while; for how long.
     fn freezes(&self, what: &str) -> Option<Duration> {
-        let dice = mix(what, &self.me, self.env.newest());
+        // Chance that follows from what is done: the same in each run of a seed.
+        let mut dice = DefaultHasher::new();
+        (what, &self.me.node, self.env.newest()).hash(&mut dice);
+        let dice = dice.finish();
         // Users, who have no lease, are no process of this host.
         let hit = dice.is_multiple_of(FROZEN_ONCE_IN) && self.env.is_storm() && self.lease != 0;
         hit.then(|| TTL + TTL * (dice / FROZEN_ONCE_IN % u64::from(FROZEN_LEASES)) as u32)
@@ -252,12 +256,4 @@ impl Session {
             }
         }
     }
-}
-
-/// Chance that follows from what is done: the same in each run of a seed.
-fn mix(what: &str, me: &NodeRef, revision: Revision) -> u64 {
-    let bytes = what.bytes().chain(me.node.bytes()).chain(revision.to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(17)
-    })
 }
