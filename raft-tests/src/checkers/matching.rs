@@ -160,6 +160,7 @@ impl Matcher<'_> {
             Some(at) => {
                 ("denied", format!("{} was told that it was not carried out", operations[*at].client))
             }
+            None if self.is_repeated_grant(alike) => return,
             None if !alike.operations.is_empty() => ("duplicated", "more often than it was asked for".into()),
             None if self.takes_unnamed_grant(executed) => return,
             None if self.recorded == Recorded::Some || matches!(step.command, Command::Compact(_)) => return,
@@ -167,6 +168,16 @@ impl Matcher<'_> {
         };
         let text = format!("{name}: entry {} executed {:?}: {why}", step.index, step.command);
         self.findings.add_as(name, step.at, text);
+    }
+
+    /// A grant that was asked again because nobody answered, after the lease of the first try had ended: a client
+    /// that leaves the id to chance takes one id for all its tries, and a lease that stands refuses the next try. Of
+    /// an ended lease that was never told to anyone nothing can be seen.
+    fn is_repeated_grant(&self, alike: &Alike) -> bool {
+        let operations = alike.executed.iter().filter_map(|executed| self.of_executed[*executed]);
+        operations
+            .map(|operation| &self.history.operations[operation].input)
+            .any(|input| matches!(input, Input::LeaseGrant { id: 0, .. }))
     }
 
     /// A grant whose id the store chose and whose answer never came. Of those called before it was committed the

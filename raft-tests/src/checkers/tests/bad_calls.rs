@@ -1,5 +1,7 @@
 //! Answers that are wrong, and commands that are lost, doubled or made up.
 
+use std::time::Duration;
+
 use meta_types::{Command, PutRequest};
 
 use super::story::{Story, change, delete, get, header, list, put, put_leased, range_reply, swap};
@@ -59,6 +61,16 @@ fn a_write_executed_twice() {
     let (mut story, _) = story();
     let Input::Put(request) = put("b", "1") else { unreachable!() };
     story.commit(Command::Put(request));
+    story.is_found(&["duplicated"]);
+}
+
+/// A client that names its lease asks once: after an unknown outcome it looks.
+#[test]
+fn a_named_lease_granted_twice() {
+    let mut story = Story::new();
+    story.does(1, Input::LeaseGrant { id: 7, ttl: Duration::from_secs(2) });
+    story.live(8000);
+    story.commit(Command::LeaseGrant { id: 7, ttl: 2 });
     story.is_found(&["duplicated"]);
 }
 

@@ -127,6 +127,24 @@ fn a_revoke_of_what_ran_out_may_be_told_done() {
     story.is_fine();
 }
 
+/// A client that leaves the id of a lease to chance takes one for all its tries. The first lease ran out unseen.
+#[test]
+fn a_grant_may_be_asked_again_when_its_first_lease_ran_out() {
+    let ttl = Duration::from_secs(2);
+    for answered in [true, false] {
+        let mut story = Story::new();
+        let at = story.call(1, Input::LeaseGrant { id: 0, ttl });
+        story.commit(Command::LeaseGrant { id: 7, ttl: 2 });
+        story.live(8000);
+        story.commit(Command::LeaseGrant { id: 7, ttl: 2 });
+        story.pass(1);
+        if answered {
+            story.ret(at, Outcome::Ok { revision: None, reply: Reply::LeaseGrant { id: 7, ttl } });
+        }
+        story.is_fine();
+    }
+}
+
 #[test]
 fn stale_reads_may_be_stale() {
     let mut story = Story::new();
