@@ -60,6 +60,7 @@ pub async fn start(
         roles: vec![Role::Dispatcher, Role::Jobmaster],
         rest_address: Some(advertised.to_owned()),
         single_enable: Some(false),
+        drained,
         ..NodeOptions::default()
     };
     let node = jobmaster::Node::start(kv, node, shutdown.clone()).await?;

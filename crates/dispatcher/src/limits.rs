@@ -48,9 +48,6 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// Records read at once for a list: one page at least, and never the store's largest answer.
 pub const LIST_PIECE: usize = 1000;
 
-/// A stopping dispatcher keeps its registration for so long, so that requests that came before are answered.
-pub const DRAIN_WITHIN: Duration = Duration::from_secs(5);
-
 /// How long a request waits for this dispatcher's registration.
 pub const SESSION_WAIT: Duration = Duration::from_secs(5);
 

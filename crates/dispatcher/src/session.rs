@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use jobmaster::Session;
+use jobmaster::session::until_drained;
 use meta_client::{Kv, KvError};
 use meta_types::LeaseId;
 use process_kit::Shutdown;
@@ -14,8 +15,6 @@ use records::{Failure, Scope, carry_out};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-use crate::limits::DRAIN_WITHIN;
 
 /// What keeps a registration.
 pub struct Registrar {
@@ -48,8 +47,12 @@ impl Registrar {
             };
             session.send_replace(Some(held.clone()));
             tracing::info!(node = held.me.node, incarnation = held.me.incarnation, "registered");
+            let over = async {
+                token.cancelled().await;
+                until_drained(&self.drained, &held.me).await;
+            };
             tokio::select! {
-                () = self.over(&token) => {
+                () = over => {
                     self.give_back(&held).await;
                     return;
                 }
@@ -57,17 +60,6 @@ impl Registrar {
             }
             session.send_replace(None);
             tracing::warn!(node = held.me.node, "the lease is gone; registering anew");
-        }
-    }
-
-    /// Returns when this process stops and its front has answered, or took too long.
-    async fn over(&self, token: &CancellationToken) {
-        token.cancelled().await;
-        if tokio::time::timeout(DRAIN_WITHIN, self.drained.cancelled()).await.is_err() {
-            tracing::warn!(
-                node = self.name,
-                "requests are not answered yet; the registration is given back anyway"
-            );
         }
     }
 

@@ -31,7 +31,7 @@ use crate::metrics::NodeMetrics;
 use crate::options::NodeOptions;
 use crate::package_agent::PackageAgent;
 use crate::register_target::Inspections;
-use crate::session::{GuardPipes, Pace, Registrar, Session, Tenure};
+use crate::session::{GuardPipes, Pace, Registrar, Session, Tenure, until_drained};
 use crate::take_over::{Leftover, WorkDir};
 use crate::{leftovers, mirror, node_api};
 
@@ -170,11 +170,14 @@ impl Runner {
             tracing::info!(node = me.node, incarnation = me.incarnation, address = %self.address, "registered");
             sessions.send_replace(Some(tenure.session.clone()));
             self.serve_tenure(&tenure).await;
-            sessions.send_replace(None);
             if end.is_cancelled() {
+                let lost = tenure.lost.cancelled();
+                tokio::select! { () = lost => {}, () = until_drained(&self.host.options.drained, me) => {} }
+                sessions.send_replace(None);
                 self.give_back(&tenure).await;
                 return;
             }
+            sessions.send_replace(None);
             self.readiness.waiting("registration", "the lease is gone; registering anew");
             tracing::warn!(node = tenure.session.me.node, "the lease is gone; registering anew");
         }

@@ -46,6 +46,8 @@ pub const CREATE_DEADLINE: Duration = Duration::from_secs(300);
 pub const CREATE_DEADLINE_MAX: Duration = Duration::from_secs(3600);
 /// How long a coordinator that gave up waits for the undoing before it answers.
 pub const UNDO_WAIT: Duration = Duration::from_secs(5);
+/// A stopping process keeps its registration for so long, so that requests that came before are answered.
+pub const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 /// How long the last writes of a stopping node may take.
 pub const LAST_WRITES: Duration = Duration::from_secs(3);
 /// How long a stopping node tries to say so before it lets go of its jobs.

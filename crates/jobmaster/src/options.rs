@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use process_kit::{ByteSize, ConfigError};
 use records::record::Role;
+use tokio_util::sync::CancellationToken;
 
 use crate::guard::logs::STREAM_LIMIT_BYTES;
 use crate::guard::spec::{Isolation, Limits};
@@ -141,6 +142,9 @@ pub struct NodeOptions {
     pub guard: Vec<OsString>,
     /// The strongest isolation to try.
     pub isolation: Isolation,
+    /// Cancelled once a stopping process has answered what came before: until then it keeps its registration, for a
+    /// bounded time. A node alone answers nobody under its registration.
+    pub drained: CancellationToken,
 }
 
 impl Default for NodeOptions {
@@ -157,8 +161,15 @@ impl Default for NodeOptions {
             single_enable: None,
             guard: Vec::new(),
             isolation: Isolation::default(),
+            drained: answered(),
         }
     }
+}
+
+fn answered() -> CancellationToken {
+    let token = CancellationToken::new();
+    token.cancel();
+    token
 }
 
 impl NodeOptions {

@@ -19,7 +19,7 @@ use records::{Failure, Scope, carry_out};
 use tokio_util::sync::CancellationToken;
 
 use crate::guard::control::{Boottime, Order};
-use crate::limits::STORE_RETRY;
+use crate::limits::{DRAIN_WITHIN, STORE_RETRY};
 
 /// gRPC's code for "no such lease".
 const NOT_FOUND: i32 = 5;
@@ -40,6 +40,16 @@ pub struct Tenure {
     pub session: Session,
     /// Cancelled when the registration is gone.
     pub lost: CancellationToken,
+}
+
+/// Returns when a stopping process has answered what came before under the registration of `me`, or took too long.
+pub async fn until_drained(drained: &CancellationToken, me: &NodeRef) {
+    if tokio::time::timeout(DRAIN_WITHIN, drained.cancelled()).await.is_err() {
+        tracing::warn!(
+            node = me.node,
+            "requests are not answered yet; the registration is given back anyway"
+        );
+    }
 }
 
 /// The pipes to all guards, and the deadline they were last told. Clones share them.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dispatcher::DispatcherOptions;
 use process_kit::Shutdown;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,16 +21,27 @@ async fn two() -> (Cluster, Shutdown) {
     let (all, first) = (cluster.shutdown.clone(), Shutdown::new());
     cluster.shutdown = first.clone();
     let kv = Arc::new(cluster.kv.clone());
-    cluster
-        .add_dispatcher_with(kv, |options| {
-            options.run_submit_concurrent = 1;
-            // No lease runs out in these tests: what goes on was given back.
-            options.lease = Duration::from_secs(600);
-        })
-        .await;
+    cluster.add_dispatcher_with(kv, first_options).await;
     cluster.shutdown = all;
     cluster.add_dispatcher(Arc::new(cluster.kv.clone())).await;
     (cluster, first)
+}
+
+/// The same, and the first one hosts JobMasters in a directory of its own.
+async fn two_the_first_hosting() -> (Cluster, Shutdown, tempfile::TempDir) {
+    let mut cluster = Cluster::start(0).await;
+    let (all, first) = (cluster.shutdown.clone(), Shutdown::new());
+    cluster.shutdown = first.clone();
+    let directory = cluster.host_with("d1", first_options).await;
+    cluster.shutdown = all;
+    cluster.add_dispatcher(Arc::new(cluster.kv.clone())).await;
+    (cluster, first, directory)
+}
+
+fn first_options(options: &mut DispatcherOptions) {
+    options.run_submit_concurrent = 1;
+    // No lease runs out in these tests: what goes on was given back.
+    options.lease = Duration::from_secs(120);
 }
 
 /// Sends the head and the first half of a request.
@@ -72,6 +84,17 @@ async fn refuses_connections(cluster: &Cluster) {
 #[tokio::test]
 async fn a_request_that_came_before_is_answered_and_its_run_goes_on_elsewhere() {
     let (cluster, first) = two().await;
+    is_answered_and_goes_on_elsewhere(cluster, first).await;
+}
+
+/// The same where JobMasters are hosted: the node's registration is the dispatcher's.
+#[tokio::test]
+async fn a_request_that_came_before_to_a_dispatcher_that_hosts_is_answered_too() {
+    let (cluster, first, _directory) = two_the_first_hosting().await;
+    is_answered_and_goes_on_elsewhere(cluster, first).await;
+}
+
+async fn is_answered_and_goes_on_elsewhere(cluster: Cluster, first: Shutdown) {
     let (mut stream, rest) = half_sent(&cluster).await;
     let stopping = tokio::spawn({
         let first = first.clone();

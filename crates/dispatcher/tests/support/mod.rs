@@ -72,8 +72,16 @@ impl Cluster {
 
     /// Adds a dispatcher that hosts JobMasters, in a directory of its own. Packages are real there, only Java is missing.
     pub async fn host(&mut self, name: &str) -> tempfile::TempDir {
+        self.host_with(name, |_| {}).await
+    }
+
+    pub async fn host_with(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut DispatcherOptions),
+    ) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
-        let options = DispatcherOptions {
+        let mut options = DispatcherOptions {
             node_name: name.into(),
             listen_rest: ([127, 0, 0, 1], 0).into(),
             web_tmpdir: directory.path().join("spool"),
@@ -81,6 +89,7 @@ impl Cluster {
             icp_grace: Duration::from_millis(200),
             ..DispatcherOptions::default()
         };
+        change(&mut options);
         let host = HostConfig {
             work_dir: directory.path().join("work"),
             listen_node: ([127, 0, 0, 1], 0).into(),
