@@ -37,6 +37,9 @@ use crate::metrics::End;
 use crate::package_copy::{EnsureError, For, ensure};
 use crate::session::Tenure;
 
+/// How an attempt ended whose guard could not say it.
+const LOST: &str = "lost";
+
 /// Supervises one claimed job.
 pub struct JobMaster {
     /// The node.
@@ -115,18 +118,27 @@ impl JobMaster {
             Ok(started) => started,
             Err(halt) => {
                 if matches!(halt, Halt::Released(_)) {
-                    // Not at once: the next placement may be here again.
-                    let _ = timeout(RELEASE_PAUSE, self.stop.cancelled()).await;
+                    self.pause_before_release().await;
                 }
                 return halt;
             }
         };
         trace.main_started = true;
         self.host.metrics.running.inc();
+        let started_at = Instant::now();
         let (halt, end) = self.attend(&job, attempt, &spec).await;
         self.host.metrics.running.dec();
+        let moves = end == LOST && job.spec.restart != RestartStrategy::None;
+        if moves && started_at.elapsed() < ALIVE_AFTER {
+            self.pause_before_release().await;
+        }
         self.host.metrics.attempts.get_or_create(&End { end }).inc();
         halt
+    }
+
+    /// What could not be started, or was lost at once, is not given back at once: the next placement may be here again.
+    async fn pause_before_release(&self) {
+        let _ = timeout(RELEASE_PAUSE, self.stop.cancelled()).await;
     }
 
     /// Packages, and the attempt is counted.
@@ -259,7 +271,7 @@ impl JobMaster {
         let Some(exit) = exit.filter(|exit| !lost_its_container(Some(exit))) else {
             let why =
                 format!("node {} lost the right to run it, or its guard was killed", self.host.options.name);
-            return (Halt::Released(why), "lost");
+            return (Halt::Released(why), LOST);
         };
         // The file may have appeared in the last moment.
         let is_created = is_created || spec.created_file.as_ref().is_some_and(|file| file.exists());

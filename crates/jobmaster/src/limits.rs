@@ -26,7 +26,8 @@ pub const CREATED_LOOK_MAX: Duration = Duration::from_secs(1);
 pub const SUCCESSOR_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before something that the store did not answer is tried again.
 pub const STORE_RETRY: Duration = Duration::from_millis(300);
-/// Pause before a job is given back because its package cannot be had here.
+/// Pause before a job is given back because its package cannot be had here, its guard does not start, or its guard
+/// died at once.
 pub const RELEASE_PAUSE: Duration = Duration::from_secs(2);
 /// Pause before a READY package that could not be fetched is fetched again.
 pub const FETCH_RETRY: Duration = Duration::from_secs(10);

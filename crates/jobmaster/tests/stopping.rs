@@ -13,6 +13,7 @@ use common::{BOUND, Cluster, TestNode, deploy, spec, until_guard_is_gone};
 use futures_util::StreamExt;
 use jobmaster::NodeOptions;
 use jobmaster::guard::spec::{AttemptDir, Cause, ExitRecord};
+use jobmaster::limits::RELEASE_PAUSE;
 use meta_client::record::from_bytes;
 use meta_client::{Kv, TypedKey, WatchRequest};
 use meta_types::KeyRange;
@@ -223,6 +224,28 @@ async fn a_node_that_cannot_start_a_guard_hands_the_job_on_or_ends_it() {
     assert_eq!((record.attempt, record.main_starts(), record.attempts[1].owner.node.as_str()), (2, 1, "b"));
     a.stop().await;
     b.stop().await;
+}
+
+/// A lost container is no failure of the job, so nothing counts these: only the pause keeps them few.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_that_dies_at_once_is_not_started_again_at_once() {
+    let cluster = Cluster::new().await;
+    let guard = vec!["/bin/false".into()];
+    let a = cluster.node_with(NodeOptions { slots: 8, guard, ..cluster.options("a") }).await;
+    let program = deploy(&cluster, &a, "app", "").await;
+    let mut once = spec(&program, "finish", &[]);
+    once.restart = RestartStrategy::None;
+    let (state, exit, record) = {
+        let job = cluster.admit(once).await;
+        cluster.until_over(&job).await
+    };
+    assert_eq!((state, exit.class.as_deref(), record.attempt), (JobState::Failed, Some("OWNER_LOST"), 1));
+    let job = cluster.admit(spec(&program, "finish", &[])).await;
+    let record = cluster.until_job(&job, "a third attempt", |job| job.attempt == 3).await;
+    let (first, third) = (record.attempts[0].started_at_ms, record.attempts[2].started_at_ms);
+    let pauses = RELEASE_PAUSE.as_millis() as u64 * 2;
+    assert!(third - first >= pauses, "{} ms for two starts", third - first);
+    a.stop().await;
 }
 
 /// A pipe in the place of the first file of an attempt: its start goes no further until somebody reads.
