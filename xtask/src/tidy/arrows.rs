@@ -39,6 +39,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "meta-api",
             "meta-client",
             "records",
+            "icp-store",
+            "jobmaster",
             "process-kit",
             "testkit",
         ],

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod flaky;
+pub mod wishes;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -16,18 +17,18 @@ use jobmaster::guard::spec::AttemptDir;
 use jobmaster::{HostConfig, Node, NodeOptions};
 use meta_client::{Kv, MemKv, Stored};
 use process_kit::{ByteSize, Shutdown};
-use records::jobs::{Cancel, Drive, drive, ownerless, request_cancel};
+use records::jobs::{Drive, drive, ownerless};
 use records::keys::{JobKey, UnitKey};
-use records::nodes::{Register, cancel_drain, drain, register};
-use records::packages::{Remove, finish, force_remove, remove};
-use records::record::{
-    Exit, Job, JobSpec, JobState, Node as NodeRecord, NodeRef, PackageRef, RestartStrategy, Role,
-    StatedRequest, UnitState,
-};
-use records::runs::{Admit, admit};
-use records::{JobId, Scope, TriggerId, UnitId, View, carry_out};
+use records::nodes::{cancel_drain, drain};
+use records::packages::finish;
+use records::record::{Exit, Job, JobSpec, JobState, NodeRef, PackageRef, UnitState};
+use records::{JobId, Scope, UnitId, View, carry_out};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
+
+// Not every test has jobs.
+#[allow(unused_imports)]
+pub use wishes::spec;
 
 /// Every wait ends.
 pub const BOUND: Duration = Duration::from_secs(40);
@@ -57,30 +58,10 @@ impl Cluster {
     pub async fn new() -> Self {
         let kv = Arc::new(MemKv::new());
         let lease = kv.grant(Duration::from_secs(3600)).id;
-        let node = NodeRecord {
-            roles: vec![Role::Dispatcher],
-            rest_address: Some("127.0.0.1:1".into()),
-            node_address: None,
-            slots: 0,
-            version: String::new(),
-            java: None,
-            single_enable: Some(true),
-            boot: "d".into(),
-            started_at_ms: 0,
-            stopping: false,
-            extra: Default::default(),
-        };
-        let request = Register { name: "d".into(), node, lease };
-        let registered = carry_out(&*kv, &Scope::nodes(), |view| register(view, &request)).await.unwrap();
+        let dispatcher = wishes::register_dispatcher(&*kv, lease).await.unwrap();
         let end = Shutdown::new();
         tokio::spawn(place_jobs(kv.clone(), end.clone()));
-        Self {
-            kv,
-            dir: tempfile::tempdir().unwrap(),
-            dispatcher: registered.answer,
-            dispatcher_lease: lease,
-            end,
-        }
+        Self { kv, dir: tempfile::tempdir().unwrap(), dispatcher, dispatcher_lease: lease, end }
     }
 
     pub fn options(&self, name: &str) -> NodeOptions {
@@ -141,23 +122,7 @@ impl Cluster {
     }
 
     pub async fn admit(&self, spec: JobSpec) -> JobId {
-        let job = JobId::from_random(rand::random());
-        let wish = Admit {
-            trigger: TriggerId::from_random(rand::random()),
-            stated: StatedRequest::default(),
-            job: job.clone(),
-            spec: spec.clone(),
-            dispatcher: self.dispatcher.clone(),
-            lease: self.dispatcher_lease,
-            hidden: false,
-            now_ms: 0,
-        };
-        let mut scope = Scope::run(&wish.trigger).and_job(&job).and_nodes();
-        for package in std::iter::once(&spec.program).chain(&spec.class_path) {
-            scope = scope.and_key(&UnitKey::new(&package.unit));
-        }
-        carry_out(&*self.kv, &scope, |view| admit(view, &wish)).await.unwrap();
-        job
+        wishes::admit(&*self.kv, &self.dispatcher, self.dispatcher_lease, &spec).await.unwrap()
     }
 
     pub async fn job(&self, id: &JobId) -> Stored<Job> {
@@ -181,9 +146,7 @@ impl Cluster {
     }
 
     pub async fn cancel(&self, id: &JobId) {
-        let wish = Cancel { job: id.clone(), reason: "cancel".into(), retention: 0, now_ms: 0 };
-        let scope = Scope::default().and_job(id);
-        carry_out(&*self.kv, &scope, |view| request_cancel(view, &wish)).await.unwrap();
+        wishes::cancel(&*self.kv, id).await.unwrap();
     }
 
     pub async fn drain(&self, node: &str) {
@@ -195,9 +158,7 @@ impl Cluster {
     }
 
     pub async fn remove(&self, unit: &UnitId, force: bool) {
-        let wish = Remove { unit: unit.clone(), op: None, reason: "removed".into() };
-        let planner = if force { force_remove } else { remove };
-        carry_out(&*self.kv, &Scope::package(unit), |view| planner(view, &wish)).await.unwrap();
+        wishes::remove(&*self.kv, unit, force).await.unwrap();
     }
 
     pub async fn until_absent(&self, unit: &UnitId) {
@@ -282,23 +243,6 @@ pub async fn deploy(cluster: &Cluster, node: &TestNode, name: &str, query: &str)
     assert_eq!(status, 200, "{body}");
     let op = cluster.view(Scope::package(&unit)).await.get(&UnitKey::new(&unit)).unwrap().unwrap().op.clone();
     PackageRef { unit, op }
-}
-
-pub fn spec(program: &PackageRef, class: &str, args: &[&str]) -> JobSpec {
-    JobSpec {
-        name: class.into(),
-        program: program.clone(),
-        jar_file: "app.jar".into(),
-        class_path: vec![program.clone()],
-        entry_class: Some(class.into()),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        parallelism: 1,
-        savepoint_path: None,
-        restore_mode: None,
-        allow_non_restored_state: false,
-        configuration: Default::default(),
-        restart: RestartStrategy::OnContainerLoss,
-    }
 }
 
 /// What dispatchers do: places ownerless jobs, finishes removals.

@@ -1,58 +1,25 @@
 //! Two nodes, one operation on a package, and how it stands with it afterwards: in the store and on the disks.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::iter;
-use icp_store::Digest;
-use icp_store::peer::{self, Peer};
 use jobmaster::Node;
 use process_kit::Shutdown;
-use records::keys::{CopyKey, UnitKey};
+use records::keys::UnitKey;
 use records::packages::{coordinator_lost, dead_copy};
-use records::record::{CopyState, PackageRef, UnitState};
-use records::{JobId, Scope, carry_out, nodes};
-use serde_json::{Value, json};
+use records::record::PackageRef;
+use records::{JobId, Scope, View, carry_out};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
-use Operation::{
-    Create, CreateListed, OnDemand, Register, RegisterUnequal, Remove, RemoveByForce, RemovePinned,
-};
-use Who::{First, Leader, Second};
-
+use crate::client;
 use crate::common::{Cluster, TestNode, spec, unit};
+use crate::judge::{self, BOUND, Disk, FILES};
+use crate::points::Operation::{
+    self, Create, CreateListed, OnDemand, Register, RegisterUnequal, Remove, RemoveByForce, RemovePinned,
+};
+use crate::points::Who::{self, First, Leader, Second};
 use crate::trap::TrapKv;
-
-/// Every wait ends.
-pub const BOUND: Duration = Duration::from_secs(120);
-const FILES: [(&str, &str); 2] = [("app.jar", "not read"), ("lib/dep.jar", "dep")];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    Create,
-    /// The list of the files first, then the files that no node has.
-    CreateListed,
-    Register,
-    /// The nodes hold different files.
-    RegisterUnequal,
-    Remove,
-    /// A job pins the package for a while.
-    RemovePinned,
-    RemoveByForce,
-    /// The package is on the first node, and the second is asked to have it.
-    OnDemand,
-}
-
-/// The first node coordinates; the second is a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
-    First,
-    Second,
-    Leader,
-}
 
 /// A node in a runtime of its own, so that it can be killed without its doing anything about it.
 pub struct Party {
@@ -85,6 +52,14 @@ impl Party {
         Self { kv, runtime: Some(runtime), node }
     }
 
+    pub fn address(&self) -> String {
+        self.node.node.address().to_string()
+    }
+
+    pub fn disk(&self) -> Disk<'_> {
+        Disk { node: &self.node.name, work_dir: &self.node.work_dir }
+    }
+
     /// Dies between two instructions; its lease runs out a moment later.
     pub fn kill(&mut self, cluster: &Cluster) {
         let lease = self.node.node.session().borrow().as_ref().map(|session| session.lease);
@@ -107,48 +82,6 @@ impl Drop for Party {
     }
 }
 
-fn root(node: &TestNode) -> PathBuf {
-    node.work_dir.join("icp/app/1.0.0")
-}
-
-fn lay(node: &TestNode, files: &[(&str, &str)]) {
-    for (path, bytes) in files {
-        let at = root(node).join(path);
-        fs::create_dir_all(at.parent().unwrap()).unwrap();
-        fs::write(at, bytes).unwrap();
-    }
-}
-
-async fn create(address: String) -> Option<u16> {
-    let files = FILES
-        .map(|(path, bytes)| (path.to_owned(), iter([Ok::<_, std::io::Error>(bytes::Bytes::from(bytes))])));
-    let sent = Peer::new(peer::client(), address)
-        .put_package("app", "1.0.0", "nodes=all", files.into(), BOUND)
-        .await;
-    sent.ok().map(|(status, _)| status)
-}
-
-/// A client that lists the files, sends what is missing, and does not come back.
-async fn create_listed(node: String) -> Option<()> {
-    let files: Vec<_> = FILES
-        .iter()
-        .map(|(path, bytes)| json!({ "path": path, "size": bytes.len(), "blake3": Digest::of(bytes.as_bytes()) }))
-        .collect();
-    let (client, unit) = (peer::client(), format!("{node}/packages/app/1.0.0"));
-    let begun = client.post(&unit).json(&json!({ "files": files })).timeout(BOUND).send().await.ok()?;
-    let begun: Value = begun.json().await.ok()?;
-    let op = begun["op"].as_str()?;
-    for (_, bytes) in FILES {
-        let file = format!("{unit}/files/{}?op={op}&offset=0", Digest::of(bytes.as_bytes()));
-        client.put(file).body(bytes).timeout(BOUND).send().await.ok()?;
-    }
-    Some(())
-}
-
-pub async fn post(url: String) -> Option<u16> {
-    peer::client().post(url).timeout(BOUND).send().await.ok().map(|answer| answer.status().as_u16())
-}
-
 pub struct Scene {
     pub cluster: Cluster,
     pub first: Party,
@@ -161,22 +94,19 @@ impl Scene {
     pub async fn new(operation: Operation) -> Self {
         let cluster = Cluster::new().await;
         let (first, second) = (Party::start(&cluster, "a").await, Party::start(&cluster, "b").await);
+        let app = unit("app");
         match operation {
             Create | CreateListed => {}
-            Register => [&first, &second].iter().for_each(|party| lay(&party.node, &FILES)),
+            Register => [&first, &second].iter().for_each(|party| party.disk().lay(&app, &FILES)),
             RegisterUnequal => {
-                lay(&first.node, &FILES);
-                lay(&second.node, &FILES[..1]);
+                first.disk().lay(&app, &FILES);
+                second.disk().lay(&app, &FILES[..1]);
             }
             Remove | RemovePinned | RemoveByForce => {
-                assert_eq!(create(first.node.node.address().to_string()).await, Some(200));
+                assert_eq!(client::create(app, first.address()).await, Some(200));
             }
             OnDemand => {
-                let (status, body) = first
-                    .node
-                    .put(&unit("app"), "nodes=a", &[("app.jar", b"not read"), ("lib/dep.jar", b"dep")])
-                    .await;
-                assert_eq!(status, 200, "{body}");
+                assert_eq!(client::create_on(app, first.address(), "a").await, Some(200));
             }
         }
         Self { cluster, first, second, pinned: None }
@@ -193,12 +123,12 @@ impl Scene {
     pub async fn ask(&mut self, operation: Operation) {
         let app = unit("app");
         match operation {
-            Create => drop(tokio::spawn(create(self.first.node.node.address().to_string()))),
-            CreateListed => drop(tokio::spawn(create_listed(self.first.node.url("")))),
+            Create => drop(tokio::spawn(client::create(app, self.first.address()))),
+            CreateListed => drop(tokio::spawn(client::create_listed(app, self.first.address()))),
             Register | RegisterUnequal => {
-                drop(tokio::spawn(post(self.first.node.url("/packages/app/1.0.0/register"))));
+                drop(tokio::spawn(client::post(client::of(&app, &self.first.address(), "/register"))));
             }
-            OnDemand => drop(tokio::spawn(post(self.second.node.url("/packages/app/1.0.0/pull")))),
+            OnDemand => self.pull(),
             Remove => self.cluster.remove(&app, false).await,
             RemoveByForce => self.cluster.remove(&app, true).await,
             RemovePinned => {
@@ -213,6 +143,11 @@ impl Scene {
         }
     }
 
+    /// The second node is asked to have it.
+    pub fn pull(&self) {
+        drop(tokio::spawn(client::post(client::of(&unit("app"), &self.second.address(), "/pull"))));
+    }
+
     /// The job that pins the package is cancelled.
     pub async fn unpin(&mut self) {
         if let Some(job) = self.pinned.take() {
@@ -220,19 +155,8 @@ impl Scene {
         }
     }
 
-    /// The client tries again, as long as the store is away.
     pub async fn create_again(&self) -> Result<(), String> {
-        let address = || self.first.node.node.address().to_string();
-        let trying = async {
-            loop {
-                match create(address()).await {
-                    Some(200) => return Ok(()),
-                    Some(503) | None => sleep(Duration::from_millis(50)).await,
-                    Some(other) => return Err(format!("the next try is answered {other}")),
-                }
-            }
-        };
-        timeout(BOUND, trying).await.map_err(|_| "the next try does not end".to_owned())?
+        client::create_again(&unit("app"), &self.first.address()).await
     }
 
     async fn unit_op(&self) -> Option<String> {
@@ -240,10 +164,8 @@ impl Scene {
         view.get(&UnitKey::new(&unit("app"))).unwrap().map(|found| found.op.clone())
     }
 
-    /// Nothing goes on with the package: it is gone, or READY.
-    pub async fn is_settled(&self) -> bool {
-        let view = self.cluster.view(Scope::package(&unit("app"))).await;
-        view.get(&UnitKey::new(&unit("app"))).unwrap().is_none_or(|found| found.state == UnitState::Ready)
+    pub fn is_settled(&self) -> bool {
+        judge::is_settled(&self.view(), &unit("app"))
     }
 
     /// What a dispatcher does after its grace. A create that a node can go on with is left to it.
@@ -259,80 +181,31 @@ impl Scene {
     }
 
     /// Reconciles until `is` says so.
-    pub async fn until(&self, what: &str, undo: bool, is: impl AsyncFn() -> bool) -> Result<(), String> {
+    pub async fn until(&self, what: &str, undo: bool, is: impl Fn() -> bool) -> Result<(), String> {
         let look = async {
-            while !is().await {
+            while !is() {
                 self.reconcile(undo).await;
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(BOUND, look).await.map_err(|_| {
-            let keys: Vec<String> = self
-                .cluster
-                .kv
-                .snapshot()
-                .iter()
-                .map(|kv| format!("{:?} = {:?}", kv.key, kv.value))
-                .collect();
-            let disks = [&self.first, &self.second].map(|party| tree(&party.node.work_dir));
-            format!("not {what}:\n{}\n{disks:#?}", keys.join("\n"))
-        })
+        timeout(BOUND, look)
+            .await
+            .map_err(|_| format!("not {what}:\n{}", judge::told(&self.view(), &self.disks())))
     }
 
-    pub async fn is_everywhere(&self) -> bool {
-        let app = unit("app");
-        let view = self.cluster.view(Scope::package(&app)).await;
-        let Some(found) = view.get(&UnitKey::new(&app)).unwrap() else { return false };
-        let holds = |party: &&Party| {
-            let row = view.get(&CopyKey::new(&app, &party.node.name)).unwrap();
-            let now = nodes::current(&view, &party.node.name).unwrap();
-            let whole = FILES.iter().all(|(path, bytes)| {
-                fs::read_to_string(root(&party.node).join(path)).is_ok_and(|text| text == *bytes)
-            });
-            let says = row.is_some_and(|row| {
-                row.state == CopyState::Present && now.is_some_and(|now| now.incarnation == row.incarnation)
-            });
-            whole && says && left_over(&party.node, 1).is_empty()
-        };
-        found.state == UnitState::Ready && [&self.first, &self.second].iter().all(holds)
+    fn view(&self) -> View {
+        self.cluster.kv.snapshot().into()
     }
 
-    pub async fn is_nowhere(&self, of: Operation) -> bool {
-        let records = self.cluster.kv.snapshot().scan(b"/icp/").count();
-        let clean = |party: &&Party| {
-            let files = tree(&party.node.work_dir.join("icp"));
-            let kept = match of {
-                Register => files.iter().filter(|path| path.ends_with(".jar")).count() == 2,
-                RegisterUnequal => !files.is_empty(),
-                _ => !files.iter().any(|path| path.ends_with(".jar")),
-            };
-            kept && left_over(&party.node, 0).is_empty()
-        };
-        records == 0 && [&self.first, &self.second].iter().all(clean)
+    fn disks(&self) -> [Disk<'_>; 2] {
+        [&self.first, &self.second].map(Party::disk)
     }
-}
 
-fn tree(at: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(at).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() { found.extend(tree(&path)) } else { found.push(path.display().to_string()) }
+    pub fn is_everywhere(&self) -> bool {
+        judge::is_everywhere(&self.view(), &unit("app"), &self.disks())
     }
-    found
-}
 
-/// What is on a node's disk beside its packages.
-fn left_over(node: &TestNode, packages: usize) -> Vec<String> {
-    let store = node.work_dir.join("icp-store");
-    let below = |dir: &str| fs::read_dir(store.join(dir)).into_iter().flatten().flatten().map(|e| e.path());
-    let descriptors: Vec<_> = below("descriptors").collect();
-    let tentative = descriptors
-        .iter()
-        .filter(|at| fs::read_to_string(at).is_ok_and(|text| text.contains("\"tentative\":true")));
-    let mut left: Vec<String> = tentative.map(|at| at.display().to_string()).collect();
-    left.extend(below("staging").chain(below("trash")).map(|at| at.display().to_string()));
-    if descriptors.len() != packages {
-        left.push(format!("{} descriptors", descriptors.len()));
+    pub fn is_nowhere(&self, of: Operation) -> bool {
+        judge::is_nowhere(&self.view(), of, &self.disks())
     }
-    left
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use meta_client::{Kv, KvError, LeaseGranted, MemKv, Record, Revisioned, TypedKey, WatchRequest, Watcher};
+use meta_client::{Kv, KvError, LeaseGranted, Record, Revisioned, TypedKey, WatchRequest, Watcher};
 use meta_types::{
     DeleteRangeReply, DeleteRangeRequest, LeaseId, Op, PutReply, PutRequest, RangeReply, RangeRequest,
     Revision, Txn, TxnReply,
@@ -56,8 +56,8 @@ pub enum When {
 pub enum Fate {
     /// It is held.
     Held,
-    /// The store's leader dies: the answer is lost, and the store is away for the next calls.
-    Unanswered,
+    /// The store's leader dies meanwhile: the answer is lost, and so many of the next calls do not get through.
+    Unanswered { away: u32 },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -67,11 +67,8 @@ pub struct Trap {
     pub fate: Fate,
 }
 
-/// Calls that do not get through after the leader died.
-const AWAY: u32 = 3;
-
 pub struct TrapKv {
-    inner: Arc<MemKv>,
+    inner: Arc<dyn Kv>,
     trap: Mutex<Option<Trap>>,
     away: Mutex<u32>,
     dead: AtomicBool,
@@ -115,7 +112,7 @@ fn step_of(txn: &Txn) -> Option<Step> {
 }
 
 impl TrapKv {
-    pub fn new(inner: Arc<MemKv>) -> Self {
+    pub fn new(inner: Arc<dyn Kv>) -> Self {
         Self {
             inner,
             trap: Mutex::default(),
@@ -145,7 +142,7 @@ impl TrapKv {
         self.dead.store(true, Ordering::SeqCst);
     }
 
-    fn reach(&self) -> Result<&MemKv, KvError> {
+    fn reach(&self) -> Result<&dyn Kv, KvError> {
         if self.dead.load(Ordering::SeqCst) {
             return Err(KvError::Rejected { code: NOT_FOUND, message: "this node is dead".into() });
         }
@@ -154,7 +151,7 @@ impl TrapKv {
             *away -= 1;
             return Err(KvError::NotSent("no leader".into()));
         }
-        Ok(&self.inner)
+        Ok(&*self.inner)
     }
 
     fn spring(&self, txn: &Txn) -> Option<Trap> {
@@ -195,12 +192,12 @@ impl Kv for TrapKv {
                 self.held().await;
                 reply
             }
-            (Fate::Unanswered, when) => {
+            (Fate::Unanswered { away }, when) => {
                 if when == When::After {
                     self.inner.txn(txn).await?;
                 }
-                *self.away.lock() = AWAY;
-                self.sprung.notify_one();
+                *self.away.lock() = away;
+                self.held().await;
                 Err(KvError::Unknown("the leader died".into()))
             }
         }
@@ -222,5 +219,9 @@ impl Kv for TrapKv {
     }
     async fn watch(&self, request: WatchRequest) -> Result<Watcher, KvError> {
         self.reach()?.watch(request).await
+    }
+    /// Leases pass no trap.
+    fn apart(&self) -> Option<Arc<dyn Kv>> {
+        self.inner.apart()
     }
 }
