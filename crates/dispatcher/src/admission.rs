@@ -8,10 +8,10 @@ use http::StatusCode;
 use jobmaster::options::CreatedBy;
 use meta_client::{KvError, TypedKey};
 use meta_types::KeyRange;
-use records::jobs::restart_strategy;
+use records::jobs::{on_lost_store, restart_strategy};
 use records::keys::{JarKey, RunOwnerKey, UnitKey};
 use records::packages::{resolve, sweep_private};
-use records::record::{Jar, JobSpec, PackageRef, RestartStrategy, StatedRequest};
+use records::record::{Jar, JobSpec, OnLostStore, PackageRef, RestartStrategy, StatedRequest};
 use records::runs::{Admit, Admitted, admit, lookup};
 use records::{Class, Failure, JobId, Scope, TriggerId, View};
 
@@ -154,6 +154,7 @@ fn check_entry_class(stated: &StatedRequest, file: &str, found: &[String]) -> Re
 struct Settings {
     parallelism: u32,
     restart: RestartStrategy,
+    on_lost_store: OnLostStore,
 }
 
 impl Settings {
@@ -174,7 +175,9 @@ impl Settings {
         }
         let restart = restart_strategy(configuration, &front.options.restart.settings())
             .map_err(|refusal| refuse(&refusal.text))?;
-        Ok(Self { parallelism, restart })
+        let on_lost_store = on_lost_store(configuration, &front.options.on_lost_store)
+            .map_err(|refusal| refuse(&refusal.text))?;
+        Ok(Self { parallelism, restart, on_lost_store })
     }
 }
 
@@ -199,6 +202,7 @@ fn job_spec(
         allow_non_restored_state: stated.allow_non_restored_state.unwrap_or(false),
         configuration: stated.flink_configuration.clone().unwrap_or_default(),
         restart: settings.restart,
+        on_lost_store: settings.on_lost_store,
     }
 }
 

@@ -80,6 +80,8 @@ impl Dispatcher {
         records::names::check_node(&options.node_name)
             .map_err(|refusal| StartError::Options(format!("node.name: {refusal}")))?;
         options.restart.check().map_err(|refusal| StartError::Options(refusal.text))?;
+        records::jobs::on_lost_store(&Default::default(), &options.on_lost_store)
+            .map_err(|refusal| StartError::Options(refusal.text))?;
         let listener = bind(Listen {
             addr: options.listen_rest,
             key: "listen.rest",

@@ -5,7 +5,7 @@ use axum::extract::{Path, RawPathParams, Request, State};
 use axum::response::Response;
 use flink_rest::exceptions::{DEFAULT_EXCEPTIONS, JobFailure, JobFailures};
 use flink_rest::{RestError, respond, sensitive};
-use records::jobs::JobView;
+use records::jobs::{JobView, ON_LOST_STORE};
 use records::record::{Exit, Job, JobState, RestartStrategy};
 use serde_json::{Map, Value, json};
 
@@ -107,6 +107,7 @@ pub async fn job_manager_config(
     let mut settings = spec.configuration.clone();
     settings.insert("parallelism.default".to_owned(), spec.parallelism.to_string());
     settings.insert("restart-strategy.type".to_owned(), spec.restart.as_str().to_owned());
+    settings.insert(ON_LOST_STORE.to_owned(), spec.on_lost_store.as_str().to_owned());
     let settings = settings.iter().map(|(key, value)| (key.as_str(), sensitive::shown(key, value)));
     Ok(respond::ok(&pairs(settings)))
 }

@@ -5,7 +5,7 @@ use axum::response::Response;
 use flink_rest::answers::JobFacts;
 use flink_rest::{RestError, respond};
 use http::StatusCode;
-use records::jobs::{Cancel, JobView, job as job_view, jobs as job_views, request_cancel};
+use records::jobs::{Cancel, JobView, cancel_by_force, job as job_view, jobs as job_views, request_cancel};
 use records::record::{Job, JobState};
 use records::{Class, Failure, JobId, Scope};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::api_error::ApiError;
 use crate::front::{Freshness, Front, now_ms};
 use crate::jar_handlers::of_failure;
-use crate::request::{freshness_of, job_id_in_path, query_of};
+use crate::request::{flag_of, freshness_of, job_id_in_path, query_of};
 
 /// What Flink's answers are made of.
 pub fn facts(view: &JobView) -> JobFacts {
@@ -129,15 +129,16 @@ pub async fn execution_result(
 }
 
 /// `PATCH /jobs/:jobid?mode=cancel` and `GET /jobs/:jobid/yarn-cancel`, for clients that can only GET: 202 once the
-/// wish is stored; the owner kills the job.
+/// wish is stored; the owner kills the job. With `force=true` a job that waits for a host that is away is over at once.
 pub async fn cancel(
     State(front): State<Front>,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let id = job_id_in_path(&id)?;
-    check_mode(query_of(&request)?.non_empty("mode").unwrap_or("cancel"))?;
-    cancel_job(&front, &id).await?;
+    let query = query_of(&request)?;
+    check_mode(query.non_empty("mode").unwrap_or("cancel"))?;
+    cancel_job(&front, &id, flag_of(&query, "force")?).await?;
     Ok(respond::empty(StatusCode::ACCEPTED))
 }
 
@@ -149,7 +150,7 @@ pub async fn stop(
 ) -> Result<Response, ApiError> {
     let id = job_id_in_path(&id)?;
     check_mode(query_of(&request)?.non_empty("mode").unwrap_or("stop"))?;
-    cancel_job(&front, &id).await?;
+    cancel_job(&front, &id, false).await?;
     Ok(respond::empty(StatusCode::ACCEPTED))
 }
 
@@ -164,15 +165,17 @@ fn check_mode(mode: &str) -> Result<(), RestError> {
     }
 }
 
-async fn cancel_job(front: &Front, id: &JobId) -> Result<(), ApiError> {
+/// `force`: without waiting for a host that is away ([`cancel_by_force`]).
+async fn cancel_job(front: &Front, id: &JobId, force: bool) -> Result<(), ApiError> {
     let wish = Cancel {
         job: id.clone(),
         reason: "cancelled by a user".to_owned(),
         retention: front.retentions.job.lease(&*front.kv).await?,
         now_ms: now_ms(),
     };
-    let scope = Scope::default().and_job(id);
-    match front.carry(&scope, |view| request_cancel(view, &wish)).await {
+    let scope = Scope::default().and_job(id).and_nodes();
+    let planner = if force { cancel_by_force } else { request_cancel };
+    match front.carry(&scope, |view| planner(view, &wish)).await {
         Ok(_) => Ok(()),
         Err(Failure::Refused(refusal)) if refusal.class == Class::NotFound => {
             Err(RestError::handler(StatusCode::NOT_FOUND, "Job could not be found.").into())

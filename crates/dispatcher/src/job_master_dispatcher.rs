@@ -79,6 +79,7 @@ fn record(options: &DispatcherOptions, advertised: &str) -> Node {
         single_enable: Some(options.single_enable),
         boot: format!("{:032x}", rand::random::<u128>()),
         started_at_ms: now_ms(),
+        work_dir: None,
         stopping: false,
         extra: Default::default(),
     }

@@ -71,6 +71,10 @@ process_kit::config! {
     /// Configuration of a dispatcher.
     pub struct DispatcherOptions {
         include { restart: RestartDefaults }
+        /// What becomes of a job whose node cannot reach the metastore for longer than its lease: "kill" (it is killed
+        /// before the lease runs out, and moves), or "keep" (it runs on, and moves only when its node is back and says
+        /// that nothing of it runs any more). For jobs whose own configuration leaves it open.
+        "on-lost-store" => on_lost_store: String = "kill".to_owned(),
         /// Name of this dispatcher, unique among dispatchers and JobMaster processes.
         "node.name" => node_name: String = "dispatcher-1".to_owned(),
         /// Client addresses of the metastore's replicas, HOST:PORT.

@@ -8,7 +8,7 @@ use flink_rest::{RestError, respond};
 use http::StatusCode;
 use meta_client::Stored;
 use meta_types::Revision;
-use records::jobs::{JobView, job as job_view};
+use records::jobs::{JobView, job as job_view, lost_host};
 use records::keys::{RunKey, RunOwnerKey, RunTokenKey};
 use records::record::{Phase, Run, RunOwner, RunResult, RunToken, TokenEnd};
 use records::runs::shown_phase;
@@ -45,18 +45,24 @@ pub async fn status(
     let freshness = Freshness::of(&query);
     let wait = Wait::of(&query)?;
     let view = front.view(Scope::run(&trigger), freshness).await?;
-    let Some(run) = view.get(&RunKey::new(&trigger))? else { return answer(&view, &trigger) };
+    let Some(run) = view.get(&RunKey::new(&trigger))? else {
+        return answer(&view, &trigger, None);
+    };
     // The job id never changes once a run is admitted, so the job can be read in a second step.
     let scope = Scope::run(&trigger).and_job(&run.job);
     let view = match wait {
         None => front.view(scope, freshness).await?,
         Some(wait) => wait.until_due(&front, scope, &trigger).await?,
     };
-    answer(&view, &trigger)
+    let waits = match job_view(&view, &run.job)?.filter(|job| job.is_kept) {
+        Some(job) => lost_host(&front.view(Scope::nodes(), freshness).await?, &job)?,
+        None => None,
+    };
+    answer(&view, &trigger, waits)
 }
 
-/// What the view says of the run: its record, or what is left of it.
-fn answer(view: &View, trigger: &TriggerId) -> Result<Response, ApiError> {
+/// What the view says of the run: its record, or what is left of it. `waits`: for a host that is away.
+fn answer(view: &View, trigger: &TriggerId, waits: Option<String>) -> Result<Response, ApiError> {
     let Some(run) = view.get(&RunKey::new(trigger))? else {
         return of_token(trigger, view.get(&RunTokenKey::new(trigger))?.as_deref());
     };
@@ -64,6 +70,7 @@ fn answer(view: &View, trigger: &TriggerId) -> Result<Response, ApiError> {
         run: &run,
         owner: view.get(&RunOwnerKey::new(trigger))?,
         job: job_view(view, &run.job)?,
+        waits,
         revision: view.revision(),
     };
     Ok(respond::ok(&facts.to_json()))
@@ -117,6 +124,7 @@ struct RunFacts<'a> {
     run: &'a Stored<Run>,
     owner: Option<Stored<RunOwner>>,
     job: Option<JobView>,
+    waits: Option<String>,
     revision: Revision,
 }
 
@@ -134,6 +142,7 @@ impl RunFacts<'_> {
         let job = self.job.as_ref();
         let attempts = job.map_or(run.attempts, |job| job.job.attempt);
         let waiting = match job {
+            _ if self.waits.is_some() => self.waits.clone(),
             _ if run.phase == Phase::Completed => None,
             Some(job) => job.job.waiting.clone(),
             None => run.waiting.clone(),

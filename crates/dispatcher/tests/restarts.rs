@@ -94,6 +94,7 @@ async fn a_strategy_that_is_none_is_refused_before_anything_is_stored() {
             "wants none, fixed-delay, exponential-delay or on-container-loss",
         ),
         ("restart-strategy.type", "failure-rate", "restart-strategy.type = \"failure-rate\""),
+        ("on-lost-store", "stay", "on-lost-store = \"stay\": wants kill or keep"),
     ] {
         let body = json!({ "triggerId": "T1", "jarId": jar, "flinkConfiguration": { key: value } });
         let answer = cluster.post(0, "/run-async", &body.to_string()).await;

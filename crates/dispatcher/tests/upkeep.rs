@@ -102,6 +102,7 @@ async fn pretender(cluster: &Cluster, address: String) {
         single_enable: None,
         boot: "pretender".into(),
         started_at_ms: 0,
+        work_dir: None,
         stopping: false,
         extra: Default::default(),
     };

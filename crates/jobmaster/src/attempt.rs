@@ -8,13 +8,13 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::process::{Child, Command};
 
 use crate::adoption::{self, kill_adopted};
-use crate::guard::control::Order;
+use crate::guard::control::{Boottime, Order};
 use crate::guard::spec::{AttemptDir, ExitRecord, Spec};
 use crate::guard::tree::kill_marked;
 use crate::host::blocking;
 use crate::limits::{ATTEMPTS_KEPT, TAKE_OVER_WITHIN};
 use crate::options::NodeOptions;
-use crate::session::{GuardPipe, GuardPipes};
+use crate::session::{GuardPipe, GuardPipes, RightToRun};
 use crate::take_over::attempts_of;
 
 /// A running attempt. Dropping it closes the pipe, upon which the guard kills.
@@ -32,6 +32,7 @@ impl Attempt {
         pipes: &GuardPipes,
         dir: AttemptDir,
         spec: &Spec,
+        right: RightToRun,
     ) -> io::Result<Self> {
         if let Some(job_dir) = dir.path().parent() {
             drop_old_attempts(job_dir, spec.attempt);
@@ -40,7 +41,10 @@ impl Attempt {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         // Only our end: an order must never block the thread that renews the lease.
         rustix::io::ioctl_fionbio(&write, true)?;
-        let deadline = pipes.deadline();
+        let deadline = match right {
+            RightToRun::Leased => pipes.deadline(),
+            RightToRun::Kept => Boottime::NEVER,
+        };
         let mut command = match options.guard.split_first() {
             Some((program, args)) => {
                 let mut command = Command::new(program);
@@ -57,7 +61,7 @@ impl Attempt {
         command.arg(dir.path()).arg(deadline.as_ns().to_string());
         command.stdin(Stdio::from(read)).stdout(Stdio::null());
         let guard = adoption::spawn(&mut command)?;
-        Ok(Self { dir, guard, pipe: pipes.add(write) })
+        Ok(Self { dir, guard, pipe: pipes.add(write, right) })
     }
 
     /// Its directory.

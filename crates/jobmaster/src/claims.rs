@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use meta_types::Revision;
-use records::jobs::{claim, is_claimable};
+use records::jobs::{claim, is_claimable, is_kept};
 use records::keys::{JobKey, JobOwnerKey, NodeKey};
 use records::nodes::say_stopping;
 use records::record::NodeRef;
@@ -13,8 +13,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::fates::answer_for;
 use crate::host::{Host, blocking};
 use crate::job_master::JobMaster;
+use crate::kept::Running;
 use crate::limits::{RESCAN_EVERY, SAY_STOPPING, STORE_RETRY};
 use crate::session::Tenure;
 
@@ -40,6 +42,8 @@ struct Here {
     age: HashMap<JobId, Revision>,
     /// Epochs of the jobs that this boot owns.
     owned: HashMap<JobId, Revision>,
+    /// Epochs of the jobs that an earlier boot on this work directory kept.
+    left: HashMap<JobId, Revision>,
     /// Jobs that somebody owns.
     taken: HashSet<JobId>,
     /// Jobs whose claim was refused, until they change or slots become free.
@@ -48,7 +52,7 @@ struct Here {
 
 impl Here {
     /// Takes over what changed since the last view; answers how many records that was.
-    fn update(&mut self, view: &View, me: &NodeRef) -> usize {
+    fn update(&mut self, view: &View, me: &NodeRef, work_dir: &str) -> usize {
         let mut looked_at = 0;
         for (JobKey { job }, record) in self.jobs.since(view) {
             looked_at += 1;
@@ -63,7 +67,7 @@ impl Here {
         }
         for (JobOwnerKey { job }, owner) in self.owners.since(view) {
             looked_at += 1;
-            if self.owned.remove(&job).is_some() {
+            if self.owned.remove(&job).or(self.left.remove(&job)).is_some() {
                 self.refused.clear();
             }
             let Some(owner) = owner else {
@@ -72,6 +76,9 @@ impl Here {
             };
             if owner.node == me.node && owner.incarnation == me.incarnation {
                 self.owned.insert(job.clone(), owner.create_revision);
+            } else if owner.node == me.node && is_kept(&owner) && owner.work_dir.as_deref() == Some(work_dir)
+            {
+                self.left.insert(job.clone(), owner.create_revision);
             }
             self.taken.insert(job);
         }
@@ -165,7 +172,18 @@ impl<'a> Claims<'a> {
     /// True if something is to be tried again soon.
     async fn look(&mut self, view: &View) -> bool {
         let me = &self.tenure.session.me;
-        self.here.update(view, me);
+        self.here.update(view, me, &self.host.work_dir_id);
+        // What the last lease left goes on, if the records still say so: that is looked at by who takes it.
+        for (job, running) in self.host.kept.take() {
+            self.start(job, running.epoch, Some(running));
+        }
+        let left = self.here.left.iter().filter(|(job, _)| !self.is_running(job));
+        let left: Vec<(JobId, Revision)> = left.map(|(job, epoch)| (job.clone(), *epoch)).collect();
+        for (job, epoch) in left {
+            let (host, tenure, id) = (self.host.clone(), self.tenure.clone(), job.clone());
+            let task = self.masters.spawn(async move { answer_for(&host, &tenure, &id, epoch).await });
+            self.running.insert(task.id(), job);
+        }
         // A claim whose answer was lost: the epoch is known from the record.
         let lost: Vec<(JobId, Revision)> = self
             .here
@@ -175,7 +193,7 @@ impl<'a> Claims<'a> {
             .map(|(job, epoch)| (job.clone(), *epoch))
             .collect();
         for (job, epoch) in lost {
-            self.start(job, epoch);
+            self.start(job, epoch, None);
         }
         for job in self.here.claimable() {
             if self.is_running(&job) {
@@ -185,7 +203,7 @@ impl<'a> Claims<'a> {
             let scope = Scope::claim(&job);
             let claimed = carry_out(&*self.host.kv, &scope, |view| claim(view, &job, me, lease)).await;
             match claimed {
-                Ok(done) => self.start(job, done.answer),
+                Ok(done) => self.start(job, done.answer, None),
                 Err(Failure::Refused(refusal)) => {
                     tracing::debug!(%job, %refusal, "not claimed");
                     self.here.refused.insert(job);
@@ -200,10 +218,10 @@ impl<'a> Claims<'a> {
         false
     }
 
-    fn start(&mut self, id: JobId, epoch: i64) {
+    fn start(&mut self, id: JobId, epoch: Revision, left: Option<Running>) {
         let (host, tenure, stop) = (self.host.clone(), self.tenure.clone(), self.stop.clone());
         let master = JobMaster { host, tenure, id: id.clone(), epoch, stop };
-        let task = self.masters.spawn(master.run());
+        let task = self.masters.spawn(master.run(left));
         self.running.insert(task.id(), id);
     }
 
@@ -267,6 +285,7 @@ mod tests {
             allow_non_restored_state: false,
             configuration: Default::default(),
             restart: RestartStrategy::None,
+            on_lost_store: Default::default(),
         };
         to_bytes(&Job {
             spec,
@@ -312,30 +331,35 @@ mod tests {
     fn what_is_placed_here_is_found_and_left_again() {
         let mut snapshot = many_waiting();
         let mut here = Here::default();
-        assert_eq!(here.update(&snapshot.clone().into(), &me()), WAITING);
+        assert_eq!(here.update(&snapshot.clone().into(), &me(), "w"), WAITING);
         assert!(here.claimable().is_empty());
         let revision = WAITING as i64 + 1;
         snapshot.advance(revision, &[put(&JobKey::new(&id(3)), job(true), revision)]);
-        assert_eq!(here.update(&snapshot.clone().into(), &me()), 1);
+        assert_eq!(here.update(&snapshot.clone().into(), &me(), "w"), 1);
         assert_eq!(here.claimable(), [id(3)]);
         // Refused: not tried again until something changes.
         here.refused.insert(id(3));
         assert!(here.claimable().is_empty());
         snapshot.advance(revision + 1, &[put(&JobKey::new(&id(3)), job(true), revision + 1)]);
-        here.update(&snapshot.clone().into(), &me());
+        here.update(&snapshot.clone().into(), &me(), "w");
         assert_eq!(here.claimable(), [id(3)]);
         // A claim whose answer was lost shows as owned; the end of it frees what was refused for want of slots.
-        let owner =
-            to_bytes(&JobOwner { node: "n1".into(), incarnation: 7, slots: 1, extra: Default::default() });
+        let owner = to_bytes(&JobOwner {
+            node: "n1".into(),
+            incarnation: 7,
+            slots: 1,
+            work_dir: None,
+            extra: Default::default(),
+        });
         let owned = put(&JobOwnerKey::new(&id(3)), owner, revision + 2);
         snapshot.advance(revision + 2, std::slice::from_ref(&owned));
-        here.update(&snapshot.clone().into(), &me());
+        here.update(&snapshot.clone().into(), &me(), "w");
         assert_eq!(here.owned.get(&id(3)), Some(&(revision + 2)));
         assert!(here.claimable().is_empty());
         here.refused.insert(id(9));
         let gone = KeyValue { mod_revision: revision + 3, ..(*owned.kv).clone() };
         snapshot.advance(revision + 3, &[Event { kind: EventKind::Delete, kv: Arc::new(gone), prev: None }]);
-        here.update(&snapshot.into(), &me());
+        here.update(&snapshot.into(), &me(), "w");
         assert!(here.refused.is_empty() && here.owned.is_empty());
     }
 
@@ -344,7 +368,7 @@ mod tests {
     fn a_change_costs_no_look_at_the_jobs_that_wait() {
         let mut snapshot = many_waiting();
         let mut here = Here::default();
-        here.update(&snapshot.clone().into(), &me());
+        here.update(&snapshot.clone().into(), &me(), "w");
         let (rounds, mut spent) = (100, std::time::Duration::ZERO);
         for n in 0..rounds {
             let revision = (WAITING + n + 1) as i64;
@@ -352,7 +376,7 @@ mod tests {
             let started = Instant::now();
             snapshot.advance(revision, &[event]);
             let view = View::from(snapshot.clone());
-            assert_eq!(here.update(&view, &me()), 1);
+            assert_eq!(here.update(&view, &me(), "w"), 1);
             assert!(here.claimable().is_empty());
             spent += started.elapsed();
         }

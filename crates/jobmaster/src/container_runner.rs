@@ -9,10 +9,9 @@ use icp_store::{Fetcher, PackageStore, StoreOptions, peer};
 use meta_client::Kv;
 use process_kit::net::{Listen, bind, bind_range};
 use process_kit::{Metrics, Readiness, Rounds, Shutdown, ops_routes};
-use records::jobs::{AfterFailure, Ending, MainFailed, ended, main_failed};
-use records::keys::{JobOwnerKey, UnitKey};
-use records::record::{JobState, Node as NodeRecord, UnitState};
-use records::{Failure, JobId, Scope, View, carry_out};
+use records::keys::UnitKey;
+use records::record::{Node as NodeRecord, UnitState};
+use records::{Scope, View};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
@@ -20,12 +19,12 @@ use tokio::time::sleep;
 use crate::blob_api::Given;
 use crate::claims::Claims;
 use crate::deploy_coordinator::Uploads;
-use crate::engines::process::{find_program, judge, was_created};
+use crate::engines::process::find_program;
 use crate::error::NodeError;
 use crate::gates::{Gates, Turns};
 use crate::guard::cgroup;
-use crate::guard::spec::Cause;
 use crate::host::{Host, blocking, now_ms};
+use crate::kept::Kept;
 use crate::limits::{LAST_WRITES, STORE_RETRY};
 use crate::metrics::NodeMetrics;
 use crate::options::NodeOptions;
@@ -33,7 +32,7 @@ use crate::package_agent::PackageAgent;
 use crate::register_target::Inspections;
 use crate::session::{GuardPipes, Pace, Registrar, Session, Tenure, until_drained};
 use crate::take_over::{Leftover, WorkDir};
-use crate::{leftovers, mirror, node_api};
+use crate::{fates, leftovers, mirror, node_api};
 
 /// Last port of the default range.
 const LAST_PORT: u16 = 8099;
@@ -82,6 +81,8 @@ impl Node {
             views,
             session,
             jobs_dir: work_dir.jobs(),
+            work_dir_id: work_dir.id.clone(),
+            kept: Kept::default(),
             metrics: NodeMetrics::register(&metrics),
             rounds: Rounds::default(),
             disk_changed: Notify::new(),
@@ -149,9 +150,14 @@ struct Runner {
 
 impl Runner {
     async fn run(self, leftovers: Vec<Leftover>, sessions: watch::Sender<Option<Session>>) {
+        self.run_tenures(leftovers, sessions).await;
+        self.host.kept.end(self.host.options.host.stop_timeout).await;
+    }
+
+    async fn run_tenures(&self, leftovers: Vec<Leftover>, sessions: watch::Sender<Option<Session>>) {
         let end = self.host.shutdown.token();
         let prepared = async {
-            self.report(leftovers).await;
+            fates::report(&self.host, leftovers).await;
             self.sweep().await;
         };
         tokio::select! {
@@ -162,6 +168,7 @@ impl Runner {
         while !end.is_cancelled() {
             let tenure = tokio::select! {
                 () = end.cancelled() => return,
+                never = self.host.kept.mind(self.host.views.clone()) => match never {},
                 tenure = registrar.register(|why| self.readiness.waiting("registration", why)) => tenure,
             };
             self.work_dir.forget_predecessors();
@@ -196,6 +203,7 @@ impl Runner {
             single_enable: options.single_enable,
             boot: self.work_dir.boot.clone(),
             started_at_ms: now_ms(),
+            work_dir: Some(self.work_dir.id.clone()),
             stopping: false,
             extra: Default::default(),
         };
@@ -232,67 +240,6 @@ impl Runner {
         match revoked {
             Ok(Ok(())) => tracing::info!(node = tenure.session.me.node, "registration given back"),
             _ => tracing::warn!("the lease was not given back and runs out by itself"),
-        }
-    }
-
-    /// Ends that an earlier process saw but could not report. The epoch decides whether they still count.
-    async fn report(&self, leftovers: Vec<Leftover>) {
-        for leftover in leftovers {
-            let Some(exit) = leftover.exit.as_ref().filter(|exit| exit.cause == Cause::Exited) else {
-                continue;
-            };
-            let created = was_created(&leftover.spec, exit);
-            let (state, end) = match judge(&leftover.dir, &leftover.spec, exit, created) {
-                Ok(end) => (JobState::Finished, end),
-                Err(end) => (JobState::Failed, end),
-            };
-            let created = created || state == JobState::Finished;
-            self.report_end(&leftover.job, exit.epoch, state, end, created).await;
-        }
-    }
-
-    async fn report_end(
-        &self,
-        job: &JobId,
-        epoch: i64,
-        state: JobState,
-        exit: records::record::Exit,
-        created: bool,
-    ) {
-        let scope = Scope::default().and_job(job);
-        loop {
-            let outcome = async {
-                let view = View::load(&*self.host.kv, scope.clone()).await?;
-                let owner = view.get(&JobOwnerKey::new(job))?;
-                if owner.is_none_or(|owner| owner.create_revision != epoch) {
-                    return Ok(());
-                }
-                let retention = self.host.kv.lease_grant(0, self.host.options.job_retention).await?.id;
-                let ending = Ending { state, exit: exit.clone(), created, retention, now_ms: now_ms() };
-                if state == JobState::Failed {
-                    // How long it ran nobody knows by one clock: not long enough to forget its failures.
-                    let wish = MainFailed { ending, ran_ms: 0, dice: rand::random() };
-                    let planner = |view: &View| main_failed(view, job, epoch, &wish);
-                    let after = carry_out(&*self.host.kv, &scope, planner).await?.answer;
-                    if matches!(after, AfterFailure::Restarts { .. }) {
-                        // No record hangs on it; if this fails it runs out by itself.
-                        let _ = self.host.kv.lease_revoke(retention).await;
-                    }
-                } else {
-                    carry_out(&*self.host.kv, &scope, |view| ended(view, job, epoch, &ending)).await?;
-                }
-                tracing::info!(%job, epoch, state = state.as_str(), "reported how it ended before the restart");
-                Ok::<_, Failure>(())
-            };
-            match outcome.await {
-                Ok(()) => return,
-                Err(Failure::Refused(refusal)) => {
-                    tracing::info!(%job, epoch, %refusal, "its end is not ours to report any more");
-                    return;
-                }
-                Err(error) => tracing::warn!(%error, "not reported; trying again"),
-            }
-            sleep(STORE_RETRY).await;
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use crate::blob_api::Given;
 use crate::deploy_coordinator::Uploads;
 use crate::gates::{Gates, Turns};
+use crate::kept::Kept;
 use crate::limits::STORE_RETRY;
 use crate::metrics::NodeMetrics;
 use crate::options::NodeOptions;
@@ -51,6 +52,10 @@ pub struct Host {
     pub session: watch::Receiver<Option<Session>>,
     /// Its attempts.
     pub jobs_dir: PathBuf,
+    /// What its work directory is called.
+    pub work_dir_id: String,
+    /// Attempts that run on while it is not registered.
+    pub kept: Kept,
     /// Figures.
     pub metrics: NodeMetrics,
     /// What its reconcilers did last.

@@ -24,12 +24,13 @@ use tracing::field::Empty;
 
 use crate::attempt::Attempt;
 use crate::engines::failure;
-use crate::engines::process::{Start, judge, look_pause, lost_its_container};
+use crate::engines::process::{Start, judge, look_pause, lost_its_container, was_created};
 use crate::gates::Hold;
 use crate::guard::control::Order;
-use crate::guard::spec::{AttemptDir, Cause, ExitRecord, Spec};
+use crate::guard::spec::{AttemptDir, ExitRecord, Spec};
 use crate::halt::{Halt, look};
 use crate::host::{Host, blocking, now_ms};
+use crate::kept::{Running, right_to_run};
 use crate::limits::{
     ALIVE_AFTER, MAX_FALSE_STARTS, RELEASE_PAUSE, RENEWAL_LOOK, STORE_RETRY, SUCCESSOR_PAUSE,
 };
@@ -64,17 +65,26 @@ pub(crate) struct Trace {
 }
 
 impl JobMaster {
-    /// Runs until nothing is left to do for the job here. Every line it logs carries job, trigger and node.
-    pub async fn run(self) {
+    /// Runs until nothing is left to do for the job here, going on with an attempt that an earlier JobMaster left if
+    /// there is one. Every line it logs carries job, trigger and node.
+    pub async fn run(self, left: Option<Running>) {
         let node = self.host.options.name.as_str();
         let span = tracing::info_span!("job", job = %self.id, trigger = Empty, node, epoch = self.epoch);
-        self.run_to_the_end().instrument(span).await;
+        self.run_to_the_end(left).instrument(span).await;
     }
 
-    async fn run_to_the_end(&self) {
-        tracing::info!("claimed");
+    async fn run_to_the_end(&self, left: Option<Running>) {
         let mut trace = Trace::default();
-        let halt = self.supervise(&mut trace).await;
+        let halt = match left {
+            None => {
+                tracing::info!("claimed");
+                self.supervise(&mut trace).await
+            }
+            Some(running) => {
+                tracing::info!(attempt = running.spec.attempt, "going on with what was kept");
+                self.go_on(running, &mut trace).await
+            }
+        };
         tracing::info!(?halt, "left");
         self.settle(halt, trace).await;
     }
@@ -83,31 +93,39 @@ impl JobMaster {
         Scope::default().and_job(&self.id)
     }
 
-    async fn supervise(&self, trace: &mut Trace) -> Halt {
+    /// The job, if this is its owner. The mirror that led here may be behind: a job that is over, or has moved, is not
+    /// started again.
+    pub(crate) async fn read(&self) -> Result<Job, Halt> {
         let view = loop {
             match View::load(&*self.host.kv, self.scope()).await {
                 Ok(view) => break view,
-                Err(_) if self.tenure.lost.is_cancelled() => return Halt::Fenced("registration lost".into()),
+                Err(_) if self.tenure.lost.is_cancelled() => {
+                    return Err(Halt::Fenced("registration lost".into()));
+                }
                 Err(_) => sleep(STORE_RETRY).await,
             }
         };
-        // The mirror that led here may be behind: a job that is over, or has moved, is not started again.
         let owner = view.get(&JobOwnerKey::new(&self.id)).ok().flatten();
         if owner.is_none_or(|owner| owner.create_revision != self.epoch) {
-            return Halt::Fenced(format!("epoch {} is over", self.epoch));
+            return Err(Halt::Fenced(format!("epoch {} is over", self.epoch)));
         }
-        let job = match view.get(&JobKey::new(&self.id)) {
-            Ok(Some(job)) => job.value,
-            Ok(None) => return Halt::Fenced("the record is gone".into()),
-            Err(refusal) => return refusal.into(),
+        let job = view.get(&JobKey::new(&self.id))?;
+        let job = job.ok_or_else(|| Halt::Fenced("the record is gone".into()))?.value;
+        tracing::Span::current().record("trigger", job.trigger.as_str());
+        Ok(job)
+    }
+
+    async fn supervise(&self, trace: &mut Trace) -> Halt {
+        let job = match self.read().await {
+            Ok(job) => job,
+            Err(halt) => return halt,
         };
         // Held by this process before the store knows, and until nothing runs any more.
-        tracing::Span::current().record("trigger", job.trigger.as_str());
         let ops: BTreeSet<&str> = job.packages().map(|package| package.op.as_str()).collect();
-        let _holds: Vec<Hold> = ops.into_iter().map(|op| self.host.gates.hold(op)).collect();
+        let holds: Vec<Hold> = ops.into_iter().map(|op| self.host.gates.hold(op)).collect();
         let prepared = tokio::select! {
             halt = self.unwanted(&job, false) => return halt,
-            prepared = self.prepare(&job, &mut trace.in_use) => prepared,
+            prepared = self.prepare(&job, trace) => prepared,
         };
         let launched = match prepared {
             // From here on a guard may be on its way: it is waited for, whoever wants the job gone.
@@ -123,16 +141,24 @@ impl JobMaster {
                 return halt;
             }
         };
+        let (epoch, started_at) = (self.epoch, Instant::now());
+        let (is_created, is_left) = (false, false);
+        let running = Running { job, epoch, attempt, spec, started_at, is_created, is_left, holds };
+        self.see_to_the_end(running, trace).await
+    }
+
+    pub(crate) async fn see_to_the_end(&self, running: Running, trace: &mut Trace) -> Halt {
         trace.main_started = true;
         self.host.metrics.running.inc();
-        let started_at = Instant::now();
-        let (halt, end) = self.attend(&job, attempt, &spec).await;
+        let (started_at, may_move) = (running.started_at, running.job.spec.restart != RestartStrategy::None);
+        let (halt, end) = self.attend(running, trace).await;
         self.host.metrics.running.dec();
-        let moves = end == LOST && job.spec.restart != RestartStrategy::None;
-        if moves && started_at.elapsed() < ALIVE_AFTER {
+        if may_move && end == Some(LOST) && started_at.elapsed() < ALIVE_AFTER {
             self.pause_before_release().await;
         }
-        self.host.metrics.attempts.get_or_create(&End { end }).inc();
+        if let Some(end) = end {
+            self.host.metrics.attempts.get_or_create(&End { end }).inc();
+        }
         halt
     }
 
@@ -142,15 +168,8 @@ impl JobMaster {
     }
 
     /// Packages, and the attempt is counted.
-    async fn prepare(&self, job: &Job, in_use: &mut Vec<PackageRef>) -> Result<u32, Halt> {
-        for package in job.packages() {
-            if in_use.contains(package) {
-                continue;
-            }
-            self.ensure(package).await?;
-            in_use.push(package.clone());
-            self.begin_use(job, package).await?;
-        }
+    async fn prepare(&self, job: &Job, trace: &mut Trace) -> Result<u32, Halt> {
+        self.use_packages(job, job.attempt + 1, trace).await?;
         if !job.ended_cleanly() {
             // Whatever ran before counted its deadline by another clock.
             sleep(SUCCESSOR_PAUSE).await;
@@ -171,16 +190,29 @@ impl JobMaster {
         }
     }
 
+    pub(crate) async fn use_packages(&self, job: &Job, attempt: u32, trace: &mut Trace) -> Result<(), Halt> {
+        for package in job.packages() {
+            if trace.in_use.contains(package) {
+                continue;
+            }
+            self.ensure(package).await?;
+            trace.in_use.push(package.clone());
+            self.begin_use(package, attempt).await?;
+        }
+        Ok(())
+    }
+
     /// The guard, which starts main(). On an error nothing was started.
     async fn launch(&self, job: &Job, number: u32) -> Result<(Attempt, Spec), Halt> {
         let dir = AttemptDir::at(self.host.jobs_dir.join(self.id.as_str()).join(number.to_string()));
         let spec = self.spec(job, number, &dir).await.map_err(|exit| Halt::failed(exit, false))?;
         let (host, at, what) = (self.host.clone(), dir, spec.clone());
+        let right = right_to_run(job);
         let runtime = tokio::runtime::Handle::current();
         let started = blocking(move || {
             // The guard's exit is watched by this runtime.
             let _entered = runtime.enter();
-            Attempt::start(&host.options, &host.pipes, at, &what)
+            Attempt::start(&host.options, &host.pipes, at, &what, right)
         })
         .await;
         let attempt = started.map_err(|error| {
@@ -225,7 +257,7 @@ impl JobMaster {
         }
     }
 
-    async fn begin_use(&self, job: &Job, package: &PackageRef) -> Result<(), Halt> {
+    async fn begin_use(&self, package: &PackageRef, attempt: u32) -> Result<(), Halt> {
         let wish = BeginUse {
             unit: package.unit.clone(),
             op: package.op.clone(),
@@ -234,50 +266,52 @@ impl JobMaster {
             holder: self.id.to_string(),
             job: Some(self.id.clone()),
             epoch: Some(self.epoch),
-            attempt: job.attempt + 1,
+            attempt,
             now_ms: now_ms(),
         };
         let scope = Scope::package(&package.unit).and_key(&JobOwnerKey::new(&self.id));
         Ok(self.host.insist(&self.tenure, &scope, |view| begin_use(view, &wish)).await?)
     }
 
-    /// Watches a running attempt to its end. Also answers the end in one word, for the figures.
-    async fn attend(&self, job: &Job, mut attempt: Attempt, spec: &Spec) -> (Halt, &'static str) {
-        let (mut is_created, started_at) = (false, Instant::now());
+    /// Watches a running attempt to its end. Also answers the end in one word, for the figures; none if it goes on.
+    async fn attend(&self, mut running: Running, trace: &mut Trace) -> (Halt, Option<&'static str>) {
+        let Running { job, attempt, spec, is_created, is_left, .. } = &mut running;
         let stop = tokio::select! {
             exit = attempt.exited() => Ok(exit),
             halt = self.unwanted(job, true) => Err(halt),
-            halt = self.see_it_created(spec, &mut is_created) => Err(halt),
+            halt = self.see_it_created(spec, is_created) => Err(halt),
+            halt = self.take(job, spec.attempt, trace), if *is_left => Err(halt),
         };
-        let exit = match stop {
-            Ok(exit) => exit,
-            Err(halt) => match self.stop(&mut attempt, &halt).await {
-                // It was over before it was told to leave: it does not run again.
-                Some(exit) if exit.cause == Cause::Exited && matches!(halt, Halt::Released(_)) => Some(exit),
-                _ => return (halt.with_created(is_created), "stopped"),
-            },
-        };
-        self.ended_by_itself(&attempt, spec, exit, is_created, started_at.elapsed())
+        match stop {
+            Ok(exit) => {
+                let (halt, end) = self.ended_by_itself(&running, exit);
+                (halt, Some(end))
+            }
+            Err(halt) => self.leave(running, halt, trace).await,
+        }
     }
 
-    fn ended_by_itself(
+    pub(crate) fn ended_by_itself(
         &self,
-        attempt: &Attempt,
-        spec: &Spec,
+        running: &Running,
         exit: Option<ExitRecord>,
-        is_created: bool,
-        ran: Duration,
     ) -> (Halt, &'static str) {
+        let Running { attempt, spec, is_created, is_left, started_at, .. } = running;
         let Some(exit) = exit.filter(|exit| !lost_its_container(Some(exit))) else {
             let why =
                 format!("node {} lost the right to run it, or its guard was killed", self.host.options.name);
             return (Halt::Released(why), LOST);
         };
-        // The file may have appeared in the last moment.
-        let is_created = is_created || spec.created_file.as_ref().is_some_and(|file| file.exists());
+        // The file may have appeared in the last moment, and anything while nobody watched.
+        let is_created = *is_created
+            || spec.created_file.as_ref().is_some_and(|file| file.exists())
+            || (*is_left && was_created(spec, &exit));
         match judge(attempt.dir(), spec, &exit, is_created) {
             Ok(exit) => (Halt::Over { state: JobState::Finished, exit, created: true }, "finished"),
-            Err(exit) => (Halt::MainFailed { exit, created: is_created, ran }, "failed"),
+            Err(exit) => {
+                let ran = started_at.elapsed();
+                (Halt::MainFailed { exit, created: is_created, ran }, "failed")
+            }
         }
     }
 
@@ -307,7 +341,7 @@ impl JobMaster {
     }
 
     /// A refusal of the owner's step: if somebody wants the job gone, that is why.
-    async fn or_cancelled(&self, refusal: Refusal) -> Halt {
+    pub(crate) async fn or_cancelled(&self, refusal: Refusal) -> Halt {
         let intent = match View::load(&*self.host.kv, self.scope()).await {
             Ok(view) => view.get(&JobCancelKey::new(&self.id)).ok().flatten(),
             Err(_) => None,
@@ -319,7 +353,7 @@ impl JobMaster {
     }
 
     /// Ends a running attempt, and returns when nothing of it runs.
-    async fn stop(&self, attempt: &mut Attempt, halt: &Halt) -> Option<ExitRecord> {
+    pub(crate) async fn stop(&self, attempt: &mut Attempt, halt: &Halt) -> Option<ExitRecord> {
         let options = &self.host.options.host;
         let grace = match halt {
             Halt::Fenced(_) => Duration::ZERO,
@@ -351,6 +385,8 @@ impl JobMaster {
                 return halt;
             }
             tokio::select! {
+                biased;
+                // First: with the lease the node lets go of all its jobs, and that is no wish to stop them.
                 () = lost.cancelled() => return Halt::Fenced("the registration of this node is gone".into()),
                 () = self.stop.cancelled() => {
                     return Halt::Released(format!("node {} is stopping", self.host.options.name));

@@ -64,6 +64,15 @@ struct PipesShared {
     pipes: Mutex<Vec<Arc<OwnedFd>>>,
 }
 
+/// Until when an attempt may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RightToRun {
+    /// As long as the lease is renewed.
+    Leased,
+    /// Until it is told to end: of a job that is kept when the store is lost.
+    Kept,
+}
+
 /// The pipe to one guard. When the last clone is dropped the guard kills.
 #[derive(Debug)]
 pub struct GuardPipe {
@@ -85,12 +94,15 @@ impl GuardPipes {
         }
     }
 
-    /// Adds the (non-blocking) writing end of a guard's pipe. The guard must be started with a deadline read before.
-    pub fn add(&self, fd: OwnedFd) -> GuardPipe {
+    /// Adds the (non-blocking) writing end of a guard's pipe. The guard must be started with a deadline read before, or
+    /// with none if its attempt is kept.
+    pub fn add(&self, fd: OwnedFd, right: RightToRun) -> GuardPipe {
         let fd = Arc::new(fd);
-        self.shared.pipes.lock().push(fd.clone());
-        // A renewal between reading the deadline and this line is not lost.
-        tell(&fd, Order::Deadline(self.deadline()));
+        if right == RightToRun::Leased {
+            self.shared.pipes.lock().push(fd.clone());
+            // A renewal between reading the deadline and this line is not lost.
+            tell(&fd, Order::Deadline(self.deadline()));
+        }
         GuardPipe { fd, pipes: self.clone() }
     }
 }

@@ -29,6 +29,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct WorkDir {
     path: PathBuf,
+    /// Drawn at random when the directory was made: a job that is kept waits for this directory, not for a name.
+    pub id: String,
     /// This boot, drawn at random.
     pub boot: String,
     /// Boots on this directory that may still be registered, all dead.
@@ -67,7 +69,8 @@ impl WorkDir {
         let boot = format!("{:032x}", rand::random::<u128>());
         let predecessors: Vec<String> =
             fs::read_to_string(path.join("boots")).unwrap_or_default().lines().map(Into::into).collect();
-        let taken = Self { path, boot, predecessors, _lock: lock };
+        let id = identity(&path).map_err(io)?;
+        let taken = Self { path, id, boot, predecessors, _lock: lock };
         // Before this boot can register: whoever starts after it must know its name.
         let all: Vec<&str> = taken.predecessors.iter().chain([&taken.boot]).map(String::as_str).collect();
         taken.write_boots(&all).map_err(io)?;
@@ -81,12 +84,7 @@ impl WorkDir {
     }
 
     fn write_boots(&self, boots: &[&str]) -> io::Result<()> {
-        let temporary = self.path.join("boots.tmp");
-        let mut file = File::create(&temporary)?;
-        file.write_all((boots.join("\n") + "\n").as_bytes())?;
-        file.sync_all()?;
-        fs::rename(temporary, self.path.join("boots"))?;
-        File::open(&self.path)?.sync_all()
+        write_durably(&self.path, "boots", &(boots.join("\n") + "\n"))
     }
 
     /// The directory, without symbolic links.
@@ -120,6 +118,37 @@ impl WorkDir {
         });
         Ok(leftovers.collect())
     }
+}
+
+/// The directory's own name, made if it has none.
+fn identity(path: &Path) -> io::Result<String> {
+    match fs::read_to_string(path.join("id")) {
+        Ok(id) if !id.trim().is_empty() => Ok(id.trim().to_owned()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(_) | Err(_) => {
+            let id = format!("{:032x}", rand::random::<u128>());
+            write_durably(path, "id", &id)?;
+            Ok(id)
+        }
+    }
+}
+
+fn write_durably(directory: &Path, name: &str, text: &str) -> io::Result<()> {
+    let temporary = directory.join(format!("{name}.tmp"));
+    let mut file = File::create(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(temporary, directory.join(name))?;
+    File::open(directory)?.sync_all()
+}
+
+/// Makes sure that nothing of an attempt is alive, whose JobMaster is gone. Blocks for a few seconds at worst.
+pub fn kill_left(dir: &AttemptDir) -> Result<(), NodeError> {
+    let _lock = take_lock(dir)?;
+    if !kill_marked(&dir.mark(), TAKE_OVER_WITHIN) {
+        return Err(NodeError::Leftover { path: dir.path().into() });
+    }
+    Ok(())
 }
 
 /// Every attempt's directory, by job and number.

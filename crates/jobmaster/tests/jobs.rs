@@ -268,6 +268,7 @@ async fn a_returning_node_reports_how_the_job_ended_and_takes_its_name_back_at_o
         single_enable: None,
         boot: "the-boot-before".into(),
         started_at_ms: 0,
+        work_dir: None,
         stopping: false,
         extra: Default::default(),
     };

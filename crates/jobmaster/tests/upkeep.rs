@@ -260,6 +260,7 @@ async fn ghost(cluster: &Cluster, package: &PackageRef) -> std::net::TcpListener
         single_enable: None,
         boot: "ghost".into(),
         started_at_ms: 0,
+        work_dir: None,
         stopping: false,
         extra: Default::default(),
     };

@@ -276,6 +276,7 @@ async fn a_create_of_a_lost_coordinator_is_finished_by_a_node_that_has_it() {
         single_enable: None,
         boot: "x".into(),
         started_at_ms: 0,
+        work_dir: None,
         stopping: false,
         extra: Default::default(),
     };
@@ -353,6 +354,7 @@ async fn a_reservation_whose_answer_is_slow_is_not_undone() {
                 single_enable: None,
                 boot: format!("x{lease}"),
                 started_at_ms: 0,
+                work_dir: None,
                 stopping: false,
                 extra: Default::default(),
             };

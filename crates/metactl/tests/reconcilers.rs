@@ -35,6 +35,7 @@ async fn silent_node(site: &Site) -> std::net::TcpListener {
         single_enable: None,
         boot: "silent".into(),
         started_at_ms: 0,
+        work_dir: None,
         stopping: false,
         extra: Default::default(),
     };

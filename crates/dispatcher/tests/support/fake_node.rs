@@ -69,6 +69,7 @@ impl FakeNode {
             single_enable: None,
             boot: format!("boot of {name} under {lease}"),
             started_at_ms: 0,
+            work_dir: None,
             stopping: false,
             extra: Default::default(),
         };

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use meta_client::{Kv, KvError, LeaseGranted, MemKv, Revisioned, TypedKey, WatchRequest, Watcher};
 use meta_types::{
     DeleteRangeReply, DeleteRangeRequest, LeaseId, Op, PutReply, PutRequest, RangeReply, RangeRequest,
@@ -18,6 +19,8 @@ use tokio::sync::Notify;
 pub struct FlakyKv {
     pub inner: Arc<MemKv>,
     pub down: AtomicBool,
+    /// What happens is not seen either: watches end.
+    pub blind: Arc<AtomicBool>,
     pub fate: Mutex<Fate>,
     late: Mutex<Vec<Txn>>,
     /// Lets the answer go that [`Fate::AnswerSlow`] holds.
@@ -62,6 +65,7 @@ impl FlakyKv {
         Self {
             inner,
             down: AtomicBool::new(false),
+            blind: Arc::default(),
             fate: Mutex::new(Fate::Fine),
             late: Mutex::default(),
             answer: Notify::new(),
@@ -146,6 +150,10 @@ impl Kv for FlakyKv {
         self.reach()?.lease_time_to_live(id).await
     }
     async fn watch(&self, request: WatchRequest) -> Result<Watcher, KvError> {
-        self.reach()?.watch(request).await
+        let mut watcher = self.reach()?.watch(request).await?;
+        let blind = self.blind.clone();
+        let sees = move |_: &_| std::future::ready(!blind.load(Ordering::SeqCst));
+        watcher.batches = watcher.batches.take_while(sees).boxed();
+        Ok(watcher)
     }
 }

@@ -22,6 +22,7 @@ pub async fn register_dispatcher(kv: &dyn Kv, lease: LeaseId) -> Result<NodeRef,
         single_enable: Some(true),
         boot: "d".into(),
         started_at_ms: 0,
+        work_dir: None,
         stopping: false,
         extra: Default::default(),
     };
@@ -81,5 +82,6 @@ pub fn spec(program: &PackageRef, class: &str, args: &[&str]) -> JobSpec {
         allow_non_restored_state: false,
         configuration: Default::default(),
         restart: RestartStrategy::OnContainerLoss,
+        on_lost_store: Default::default(),
     }
 }

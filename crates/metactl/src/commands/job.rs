@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use records::{
     JobId, Scope, View,
+    jobs::{job as job_view, lost_host},
     keys::{JobKey, JobOwnerKey},
     record::{Job as JobRecord, JobState},
 };
@@ -22,7 +23,8 @@ const EXAMPLES: &str = "Examples:
   metactl job status 4f9c...
   metactl job logs 4f9c... --stderr --attempt 1
   metactl job logs 4f9c... -f
-  metactl job cancel 4f9c...";
+  metactl job cancel 4f9c...
+  metactl job cancel 4f9c... --force";
 
 /// Jobs.
 #[derive(Debug, Subcommand)]
@@ -39,6 +41,11 @@ pub enum Job {
     Cancel {
         /// The job.
         id: JobId,
+        /// Do not wait for a node that is away: a job that was started with on-lost-store = keep, and whose node is gone,
+        /// is CANCELED at once. What that node still runs of it is killed only when it is back. Any other job is
+        /// cancelled as without this flag.
+        #[arg(long)]
+        force: bool,
     },
     /// Prints a job's output, all that is kept of it.
     Logs(Logs),
@@ -60,7 +67,7 @@ impl Job {
         match self {
             Self::List => list(globals).await,
             Self::Status { id } => status(globals, &id).await,
-            Self::Cancel { id } => cancel(globals, &id).await,
+            Self::Cancel { id, force } => cancel(globals, &id, force).await,
             Self::Logs(logs) => logs::print(globals, &logs.id, &logs.which).await,
         }
     }
@@ -96,7 +103,7 @@ pub fn find(view: &View, id: &JobId) -> Result<JobRecord, Failure> {
 }
 
 async fn status(globals: &Globals, id: &JobId) -> Done {
-    let view = view::load(globals, Scope::default().and_job(id)).await?;
+    let view = view::load(globals, Scope::default().and_job(id).and_nodes()).await?;
     let job = find(&view, id)?;
     let object = object(&view, id, &job)?;
     if globals.json() {
@@ -123,6 +130,12 @@ fn owner(view: &View, id: &JobId) -> Result<Option<String>, Failure> {
     Ok(view.get(&JobOwnerKey::new(id))?.map(|owner| owner.value.node))
 }
 
+/// What it waits for, in words.
+fn waiting(view: &View, id: &JobId) -> Result<Option<String>, Failure> {
+    let Some(job) = job_view(view, id)? else { return Ok(None) };
+    Ok(lost_host(view, &job)?.or(job.job.value.waiting))
+}
+
 fn object(view: &View, id: &JobId, job: &JobRecord) -> Result<Value, Failure> {
     let packages: Vec<_> = job.packages().map(|package| package.unit.to_string()).collect();
     Ok(json!({
@@ -132,8 +145,9 @@ fn object(view: &View, id: &JobId, job: &JobRecord) -> Result<Value, Failure> {
         "trigger": job.trigger,
         "attempt": job.attempt,
         "node": owner(view, id)?,
-        "waiting": job.waiting,
+        "waiting": waiting(view, id)?,
         "parallelism": job.spec.parallelism,
+        "onLostStore": job.spec.on_lost_store,
         "packages": packages,
         "exit": job.exit,
         "admittedAt": show::time(job.admitted_at_ms),
@@ -141,11 +155,13 @@ fn object(view: &View, id: &JobId, job: &JobRecord) -> Result<Value, Failure> {
     }))
 }
 
-async fn cancel(globals: &Globals, id: &JobId) -> Done {
+async fn cancel(globals: &Globals, id: &JobId, force: bool) -> Done {
     // Flink's words for it, which dispatchers keep, do not name the job.
     find(&view::load(globals, Scope::default().and_job(id)).await?, id)?;
     let dispatchers = Dispatchers::find(globals).await?;
-    dispatchers.simple(Method::PATCH, &format!("/jobs/{id}?mode=cancel"), globals.command_timeout).await?;
+    let force = if force { "&force=true" } else { "" };
+    let path = format!("/jobs/{id}?mode=cancel{force}");
+    dispatchers.simple(Method::PATCH, &path, globals.command_timeout).await?;
     if !globals.json() {
         eprintln!("job {id} is being cancelled: ask with metactl job status {id}");
     }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use meta_client::TypedKey;
 
 use super::{Violation, note};
+use crate::jobs::is_kept;
 use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeKey, PinKey, UnitKey, UseKey};
-use crate::record::{JobState, PackageRef, RestartStrategy, UnitState};
+use crate::nodes;
+use crate::record::{JobState, NodeRef, OnLostStore, PackageRef, RestartStrategy, UnitState};
 use crate::refusal::Refusal;
 use crate::view::View;
 
@@ -32,11 +34,20 @@ pub(super) fn pinned(view: &View, found: &mut Vec<Violation>) -> Result<(), Refu
     Ok(())
 }
 
-/// I10: a job's owner lives and owns a job that is not over.
+/// I10: a job's owner owns a job that is not over, and lives; or hangs on no lease and keeps an attempt of its epoch.
 pub(super) fn owners(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
     for (key, owner) in view.all::<JobOwnerKey>()? {
-        if view.get(&JobKey::new(&key.job))?.is_none_or(|job| job.state.is_terminal()) {
+        let job = view.get(&JobKey::new(&key.job))?.filter(|job| !job.state.is_terminal());
+        let Some(job) = job else {
             note(found, "I10", key.encode(), "there is no live job");
+            continue;
+        };
+        if is_kept(&owner) {
+            let is_of_it = job.attempts.last().is_some_and(|last| last.epoch == owner.create_revision);
+            if job.spec.on_lost_store != OnLostStore::Keep || !is_of_it {
+                note(found, "I10", key.encode(), "nothing is kept, and it hangs on no lease");
+            }
+            continue;
         }
         let node = view.get(&NodeKey::new(&owner.node))?;
         if node.is_none_or(|node| node.create_revision != owner.incarnation || node.lease != owner.lease) {
@@ -67,11 +78,14 @@ pub(super) fn cancels(view: &View, found: &mut Vec<Violation>) -> Result<(), Ref
     Ok(())
 }
 
-/// I15: a node owns no more parallelism than it has slots.
+/// I15: a boot owns no more parallelism than it has slots.
 pub(super) fn slots(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
     let mut owned: BTreeMap<String, u64> = BTreeMap::new();
     for (key, owner) in view.all::<JobOwnerKey>()? {
-        if let Some(job) = view.get(&JobKey::new(&key.job))? {
+        let boot = NodeRef { node: owner.node.clone(), incarnation: owner.incarnation };
+        // What is kept by a boot that is gone is its successor's only when that goes on with it.
+        let counts = !is_kept(&owner) || nodes::is_alive(view, &boot)?;
+        if let Some(job) = view.get(&JobKey::new(&key.job))?.filter(|_| counts) {
             *owned.entry(owner.node.clone()).or_default() += u64::from(job.spec.parallelism);
         }
     }
@@ -108,11 +122,13 @@ pub(super) fn attempts(view: &View, found: &mut Vec<Violation>) -> Result<(), Re
     Ok(())
 }
 
-/// I17: a started attempt holds a use of each package on its node, those removed by force aside.
+/// I17: a started attempt of a live boot holds a use of each package on its node, those removed by force aside.
 pub(super) fn uses(view: &View, found: &mut Vec<Violation>) -> Result<(), Refusal> {
     for (key, owner) in view.all::<JobOwnerKey>()? {
         let Some(job) = view.get(&JobKey::new(&key.job))? else { continue };
-        if job.attempts.last().is_none_or(|last| last.epoch != owner.create_revision) {
+        let boot = NodeRef { node: owner.node.clone(), incarnation: owner.incarnation };
+        let is_started = job.attempts.last().is_some_and(|last| last.epoch == owner.create_revision);
+        if !is_started || (is_kept(&owner) && !nodes::is_alive(view, &boot)?) {
             continue;
         }
         for package in job.packages() {

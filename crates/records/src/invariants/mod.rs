@@ -12,14 +12,14 @@
 //! | I7 | a trigger id has made the one job that its run names, and no other since (P3) |
 //! | I8 | a run has a result exactly when it is COMPLETED; until then its job's record is there |
 //! | I9 | a run's owner lives and drives a run in progress |
-//! | I10 | a job's owner lives and owns a job that is not over (P5) |
+//! | I10 | a job's owner owns a job that is not over, and lives or keeps an attempt of its epoch (P5) |
 //! | I11 | a job that is over has an exit; one that is not has none |
 //! | I12 | a wish to cancel is for a job that is not over |
 //! | I13 | a deleted run is gone; a completed one is remembered as it ended (P3) |
 //! | I14 | a READY package has content, and a manifest and its packages name each other |
-//! | I15 | a node owns no more parallelism than it has slots |
+//! | I15 | a boot owns no more parallelism than it has slots |
 //! | I16 | a job's attempts are numbered up, one an epoch, each epoch newer; at most one if main() may start once (P5) |
-//! | I17 | a started attempt holds a use of each package on its node, those removed by force aside (P4) |
+//! | I17 | a started attempt of a live boot holds a use of each package on its node, those removed by force aside (P4) |
 //! | I18 | main() restarts no more often than its strategy allows; a job that pauses has no owner and no place |
 
 mod jobs;

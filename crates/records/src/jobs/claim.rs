@@ -4,6 +4,7 @@
 use meta_client::Stored;
 use meta_types::{LeaseId, Revision};
 
+use super::keep::is_kept;
 use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, NodeDrainKey, NodeKey};
 use crate::names::JobId;
 use crate::nodes;
@@ -66,6 +67,7 @@ pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<P
         node: me.node.clone(),
         incarnation: me.incarnation,
         slots: found.spec.parallelism,
+        work_dir: view.get(&NodeKey::new(&me.node))?.and_then(|node| node.value.work_dir),
         extra: Default::default(),
     };
     Ok(Steps::new()
@@ -78,12 +80,13 @@ pub fn claim(view: &View, job: &JobId, me: &NodeRef, lease: LeaseId) -> Result<P
         .answer_at(|epoch| epoch))
 }
 
-/// What a boot offers minus what its jobs take.
+/// What a boot offers minus what its jobs take, also those that an earlier boot kept.
 fn own_free_slots(view: &View, me: &NodeRef) -> Result<i64, Refusal> {
     let node = view.get(&NodeKey::new(&me.node))?.filter(|node| node.create_revision == me.incarnation);
     let offered = node.map_or(0, |node| i64::from(node.slots));
     let owners = view.all::<JobOwnerKey>()?.into_iter().map(|(_, owner)| owner);
-    let own = owners.filter(|owner| owner.node == me.node && owner.incarnation == me.incarnation);
+    let own = owners
+        .filter(|owner| owner.node == me.node && (owner.incarnation == me.incarnation || is_kept(owner)));
     Ok(offered - own.map(|owner| i64::from(owner.slots)).sum::<i64>())
 }
 

@@ -18,6 +18,8 @@ pub struct JobView {
     pub job: Stored<Job>,
     /// Who owns it now.
     pub owner: Option<NodeRef>,
+    /// True if the owner hangs on no lease: see [`super::is_kept`].
+    pub is_kept: bool,
     /// The owner's epoch.
     pub epoch: Option<Revision>,
     /// True if somebody wants it gone.
@@ -60,7 +62,8 @@ pub fn jobs(view: &View) -> Result<Vec<JobView>, Refusal> {
 fn join(view: &View, id: JobId, job: Stored<Job>) -> Result<JobView, Refusal> {
     let owner = view.get(&JobOwnerKey::new(&id))?;
     let cancel_wished = view.get(&JobCancelKey::new(&id))?.is_some();
+    let is_kept = owner.as_ref().is_some_and(super::is_kept);
     let epoch = owner.as_ref().map(|owner| owner.create_revision);
     let owner = owner.map(|owner| NodeRef { node: owner.node.clone(), incarnation: owner.incarnation });
-    Ok(JobView { id, job, owner, epoch, cancel_wished })
+    Ok(JobView { id, job, owner, is_kept, epoch, cancel_wished })
 }

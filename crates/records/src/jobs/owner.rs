@@ -9,7 +9,7 @@ use super::{End, terminate};
 use crate::keys::{JobCancelKey, JobKey, JobOwnerKey, UseKey};
 use crate::names::JobId;
 use crate::plan::{Plan, Steps};
-use crate::record::{Attempt, Exit, Job, JobOwner, JobState, NodeRef};
+use crate::record::{Attempt, Exit, Job, JobOwner, JobState, NodeRef, OnLostStore};
 use crate::refusal::{Class, Refusal};
 use crate::view::View;
 
@@ -57,6 +57,10 @@ pub fn start_attempt(view: &View, job: &JobId, epoch: Revision, now_ms: u64) -> 
     let surplus = record.attempts.len().saturating_sub(Job::MAX_ATTEMPTS_KEPT);
     record.attempts.drain(..surplus);
     let number = record.attempt;
+    // From now on only who knows what became of it takes the owner away. A node whose work directory has no name could
+    // not show that it is back.
+    let is_kept = record.spec.on_lost_store == OnLostStore::Keep && owned.owner.work_dir.is_some();
+    let steps = steps.when(is_kept, |steps| steps.put(&owned.owner_key, &owned.owner.value));
     Ok(steps.absent(&cancel).put(&owned.key, &record).answer(number))
 }
 
@@ -154,9 +158,9 @@ pub fn release_unstarted(view: &View, job: &JobId, epoch: Revision, why: &str) -
 
 pub(super) struct Owned {
     key: JobKey,
-    found: Stored<Job>,
-    owner_key: JobOwnerKey,
-    owner: Stored<JobOwner>,
+    pub(super) found: Stored<Job>,
+    pub(super) owner_key: JobOwnerKey,
+    pub(super) owner: Stored<JobOwner>,
     epoch: Revision,
 }
 
@@ -167,7 +171,7 @@ impl Owned {
     }
 
     /// The guards of an owner, and that each package is in use by the job on the owner's node.
-    fn packages_in_use(&self, view: &View, job: &JobId) -> Result<Steps, Refusal> {
+    pub(super) fn packages_in_use(&self, view: &View, job: &JobId) -> Result<Steps, Refusal> {
         let packages: BTreeMap<_, _> =
             self.found.packages().map(|package| (package.unit.clone(), package)).collect();
         let mut steps = self.steps();
@@ -201,7 +205,7 @@ impl Owned {
     }
 
     /// Nothing of the job runs on the owner's node any more.
-    fn end_uses(&self, steps: Steps, job: &JobId) -> Steps {
+    pub(super) fn end_uses(&self, steps: Steps, job: &JobId) -> Steps {
         let holder = job.to_string();
         let uses: BTreeSet<UseKey> = self
             .found

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::keep::is_kept;
 use crate::keys::{JobKey, JobOwnerKey};
 use crate::names::JobId;
 use crate::nodes;
@@ -37,11 +38,13 @@ pub fn count_slots<'a>(
         let draining = record.stopping || nodes::is_draining(view, &node.node)?;
         slots.insert(node, NodeSlots { slots: record.slots, free: i64::from(record.slots), draining });
     }
-    let owners: BTreeMap<JobId, NodeRef> = view
-        .all::<JobOwnerKey>()?
-        .into_iter()
-        .map(|(key, owner)| (key.job, NodeRef { node: owner.node.clone(), incarnation: owner.incarnation }))
-        .collect();
+    let mut owners: BTreeMap<JobId, NodeRef> = BTreeMap::new();
+    for (key, owner) in view.all::<JobOwnerKey>()? {
+        let of = NodeRef { node: owner.node.clone(), incarnation: owner.incarnation };
+        // What an earlier boot kept takes slots of the boot that goes on with it.
+        let now = if is_kept(&owner) { nodes::current(view, &owner.node)? } else { None };
+        owners.insert(key.job, now.unwrap_or(of));
+    }
     for (id, job) in jobs.filter(|(_, job)| !job.state.is_terminal()) {
         let placed = job
             .placed

@@ -7,7 +7,7 @@ use meta_types::Revision;
 use serde::{Deserialize, Serialize};
 
 use super::node::NodeRef;
-use super::restart::RestartStrategy;
+use super::restart::{OnLostStore, RestartStrategy};
 use super::run::{PackageRef, RestoreMode};
 use crate::names::TriggerId;
 
@@ -85,6 +85,9 @@ pub struct JobSpec {
     /// What happens after a container is lost or main() failed.
     #[serde(default)]
     pub restart: RestartStrategy,
+    /// What becomes of it while its node cannot reach the store.
+    #[serde(default)]
+    pub on_lost_store: OnLostStore,
 }
 
 /// Where the job should be claimed: a hint, the claim decides.
@@ -225,7 +228,9 @@ impl Job {
     }
 }
 
-/// `/job-owner/<jobId>`: who runs the job, on that node's lease. Its create revision is the epoch, JOB_EPOCH.
+/// `/job-owner/<jobId>`: who runs the job, on that node's lease. Its create revision is the epoch, JOB_EPOCH. From the
+/// start of main() on the owner of a job that is kept hangs on no lease: it goes when the job is over or given back, by
+/// a boot of the same work directory, which knows what of it runs; or by force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobOwner {
     /// The node.
@@ -235,6 +240,9 @@ pub struct JobOwner {
     /// Slots of the node that it takes, so that the next claim there need not read the job.
     #[serde(default)]
     pub slots: u32,
+    /// The node's work directory ([`super::Node::work_dir`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_dir: Option<String>,
     /// Fields of newer writers.
     #[serde(flatten)]
     pub extra: Extra,

@@ -15,7 +15,7 @@ pub use job::{Attempt, CancelIntent, Exit, Job, JobOwner, JobSpec, JobState, Pla
 pub use manifest::{Manifest, ManifestFile};
 pub use misc::{Jar, NameHolder, Pin, Req, ReqOutcome};
 pub use node::{Node, NodeDrain, NodeRef, Role};
-pub use restart::{Backoff, Restart, RestartStrategy};
+pub use restart::{Backoff, OnLostStore, Restart, RestartStrategy};
 pub use run::{
     FailureCause, PackageRef, Phase, RestoreMode, Run, RunOwner, RunResult, RunToken, StatedRequest, TokenEnd,
 };

@@ -48,6 +48,10 @@ pub struct Node {
     pub single_enable: Option<bool>,
     /// Drawn at random at each boot: tells a boot's own key from its predecessor's.
     pub boot: String,
+    /// Drawn at random when its work directory was made, for a server node: tells a node that is back from another of
+    /// its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_dir: Option<String>,
     /// When it started.
     #[serde(default)]
     pub started_at_ms: u64,

@@ -23,6 +23,27 @@ pub enum RestartStrategy {
     ExponentialDelay(Backoff),
 }
 
+/// What becomes of an attempt whose node cannot renew its lease, because the store or the way to it is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnLostStore {
+    /// It is killed before the lease runs out, and the job moves.
+    #[default]
+    Kill,
+    /// It runs on, and the job moves only when it is known that nothing of it runs any more: see [`crate::jobs::resume`].
+    Keep,
+}
+
+impl OnLostStore {
+    /// As users write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Keep => "keep",
+        }
+    }
+}
+
 /// How the pauses of [`RestartStrategy::ExponentialDelay`] grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {

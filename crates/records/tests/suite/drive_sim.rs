@@ -3,7 +3,7 @@
 use records::keys::{
     CopyKey, JobCancelKey, JobKey, JobOwnerKey, PinKey, RunKey, RunOwnerKey, UnitKey, UseKey,
 };
-use records::record::{CopyState, Phase, UnitState};
+use records::record::{CopyState, OnLostStore, Phase, UnitState};
 use records::{Plan, Refusal, View};
 
 use crate::sim::{DISPATCHERS, Effect, SERVERS, Sim};
@@ -24,8 +24,8 @@ impl Sim {
                 _ => self.stop_node(),
             },
             8 => {
-                let name = SERVERS[self.roll(3)];
-                if self.roll(3) == 0 { self.crash(name) } else { self.boot_if_down(name) }
+                let name = self.some_server();
+                self.server_down_or_up(name);
             }
             9 => {
                 let name = DISPATCHERS[self.roll(2)];
@@ -33,13 +33,67 @@ impl Sim {
             }
             10 => self.pass(),
             11 | 13 => self.arrive(),
+            14 => {
+                let name = self.some_server();
+                self.server_down_or_up(name);
+            }
             _ => self.work_step(),
         }
         self.reap();
     }
 
     fn delete_or_cancel(&mut self) {
-        if self.roll(2) == 0 { self.delete_run() } else { self.cancel_job() }
+        match self.roll(3) {
+            0 => self.delete_run(),
+            1 => self.cancel_job(),
+            _ => self.cancel_waiting(),
+        }
+    }
+
+    /// A node that runs what is kept is away until its lease ran out; some jobs are not waited for.
+    fn cut_off_kept(&mut self) {
+        let name = self.some_server();
+        self.cut_off(name);
+        self.pass();
+        self.pass();
+        if self.roll(4) == 0 {
+            self.cancel_waiting();
+        }
+        self.boot_if_down(name);
+    }
+
+    /// Any, or one that runs something that is kept.
+    fn some_server(&mut self) -> &'static str {
+        let any = SERVERS[self.roll(3)];
+        let view = self.world.view();
+        let job = |job| view.get(&JobKey::new(job)).unwrap();
+        let is_kept = |id| job(id).is_some_and(|job| job.spec.on_lost_store == OnLostStore::Keep);
+        let kept = self.mains.iter().find(|(id, main)| main.over.is_none() && is_kept(id));
+        let keeps = kept.and_then(|(_, main)| SERVERS.into_iter().find(|name| *name == main.node.node));
+        keeps.unwrap_or(any)
+    }
+
+    fn server_down_or_up(&mut self, name: &'static str) {
+        match self.roll(6) {
+            0 => self.crash(name),
+            1 => self.cut_off(name),
+            _ => return self.boot_if_down(name),
+        }
+        // Some are back as soon as their lease ran out, and some are not waited for.
+        match self.roll(3) {
+            0 => {
+                self.pass();
+                self.pass();
+                self.cancel_waiting();
+                self.boot_if_down(name);
+            }
+            1 => {
+                self.pass();
+                self.pass();
+                self.boot_if_down(name);
+            }
+            _ => {}
+        }
     }
 
     fn boot_if_down(&mut self, name: &'static str) {
@@ -79,8 +133,8 @@ impl Sim {
             6..=8 => self.submit(),
             9 => self.delete_or_cancel(),
             10..=12 => {
-                let name = SERVERS[self.roll(3)];
-                if self.roll(3) == 0 { self.crash(name) } else { self.boot_if_down(name) }
+                let name = self.some_server();
+                self.server_down_or_up(name);
             }
             13 if self.roll(2) == 0 => {
                 let name = DISPATCHERS[self.roll(2)];
@@ -129,6 +183,9 @@ impl Sim {
             // Users move away what is in the way of a package.
             if round == CALM_ROUNDS / 3 {
                 self.disk.retain(|_, place| place.op.is_some());
+            }
+            if round < CALM_ROUNDS / 3 && self.roll(4) == 0 {
+                self.cut_off_kept();
             }
             self.round();
             if unsettled(&self.world.view()).is_empty() && self.left_over().is_empty() {

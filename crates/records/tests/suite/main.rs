@@ -8,6 +8,7 @@ mod drain;
 mod drive_sim;
 mod failover;
 mod interleave;
+mod keep;
 mod latest;
 mod manifests;
 mod many;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use meta_client::Stored;
 use meta_types::Txn;
 use records::nodes::{Register, register};
-use records::record::{JobState, NodeRef, PackageRef, Policy, Role, Unit, UnitState};
+use records::record::{JobState, NodeRef, OnLostStore, PackageRef, Policy, Role, Unit, UnitState};
 use records::{JobId, Plan, Refusal, TriggerId, UnitId, View, keys, nodes};
 
 use crate::sim_disk::Place;
@@ -172,6 +172,9 @@ impl Sim {
             Ok(plan) => {
                 let me = self.world.commit(plan).expect("planned on the newest view");
                 self.log.push(format!("boot {me:?}"));
+                // What it kept while it was cut off.
+                let kept = self.mains.values_mut().filter(|main| main.node.node == name);
+                kept.for_each(|main| main.node = me.clone());
                 self.procs.insert(name, Some(Proc { me, lease }));
             }
             // Its predecessor's lease has not run out.
@@ -187,6 +190,18 @@ impl Sim {
             // What was received lies in staging, which the next boot empties.
             self.creates.retain(|_, (by, _)| *by != proc.me);
         }
+    }
+
+    /// The node is cut off until its lease ran out and it registers anew: the process lives, and with it what is kept.
+    pub fn cut_off(&mut self, name: &'static str) {
+        let Some(proc) = self.procs.insert(name, None).flatten() else { return };
+        self.log.push(format!("cut off {:?}", proc.me));
+        let view = self.world.view();
+        let keeps = |job: &JobId| {
+            let found = view.get(&keys::JobKey::new(job)).unwrap();
+            found.is_some_and(|found| found.spec.on_lost_store == OnLostStore::Keep)
+        };
+        self.mains.retain(|job, main| main.node != proc.me || keeps(job));
     }
 
     /// Time passes: the living renew, the leases of the dead run out.

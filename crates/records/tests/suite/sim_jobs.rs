@@ -4,7 +4,7 @@ use records::jobs::{self, Cancel, Ending};
 use records::keys::{CopyKey, JobKey, JobOwnerKey, RunKey, UnitKey, UseKey};
 use records::nodes;
 use records::packages::{self, BeginUse, CopyReport};
-use records::record::{Backoff, CopyState, JobState, PackageRef, RestartStrategy};
+use records::record::{Backoff, CopyState, JobState, OnLostStore, PackageRef, RestartStrategy};
 use records::runs::{self, Advance, Delete};
 use records::{JobId, View};
 
@@ -75,6 +75,7 @@ impl Sim {
         let mut wish = admit_wish(&id, self.next, &program, &dispatcher);
         let restart = STRATEGIES[self.roll(STRATEGIES.len())];
         wish.spec = spec(&program, 1 + self.roll(2) as u32, restart);
+        wish.spec.on_lost_store = if self.roll(3) == 0 { OnLostStore::Keep } else { OnLostStore::Kill };
         if self.roll(8) == 0 {
             wish.stated = stated("other");
         }
@@ -103,6 +104,63 @@ impl Sim {
         let Some(job) = self.pick(if any { &all } else { &owned }) else { return };
         let wish = Cancel { job, reason: "cancel".into(), retention: 0, now_ms: 0 };
         self.send("cancel", &dispatcher, jobs::request_cancel(&view, &wish), Effect::None);
+    }
+
+    /// An operator does not wait for a node that is away.
+    pub fn cancel_waiting(&mut self) {
+        let Some(dispatcher) = self.alive(&DISPATCHERS) else { return };
+        let view = self.view();
+        let all = jobs::jobs(&view).unwrap();
+        let waiting = all.into_iter().filter(|job| jobs::lost_host(&view, job).unwrap().is_some());
+        let waiting: Vec<_> = waiting.map(|found| found.id).collect();
+        let Some(job) = self.pick(&waiting) else { return };
+        let wish = Cancel { job, reason: "cancel".into(), retention: 0, now_ms: 0 };
+        self.send("cancel_by_force", &dispatcher, jobs::cancel_by_force(&view, &wish), Effect::None);
+    }
+
+    /// A boot answers for what earlier ones kept: main() goes on, its end is told, or nothing of it is left.
+    fn answer_for(&mut self, view: &View, node: &Proc) {
+        // What was cancelled by force meanwhile is killed: its epoch is over.
+        let now = self.world.view();
+        let epoch = |job: &JobId| now.get(&JobOwnerKey::new(job)).unwrap().map(|owner| owner.create_revision);
+        self.mains.retain(|job, main| {
+            main.node != node.me || main.over.is_some() || epoch(job) == Some(main.epoch)
+        });
+        for (key, owner) in view.all::<JobOwnerKey>().unwrap() {
+            if owner.node != node.me.node
+                || owner.incarnation == node.me.incarnation
+                || !jobs::is_kept(&owner)
+            {
+                continue;
+            }
+            let (job, epoch) = (key.job, owner.create_revision);
+            let main = self.mains.get(&job).filter(|main| main.node == node.me && main.epoch == epoch);
+            match main.cloned() {
+                Some(main) if main.over.is_none() => self.go_on(view, node, &job, &main),
+                Some(_) => self.watch_main(view, node, &job, epoch),
+                // What the process knows is not old: nothing of it runs here, or it was given back already.
+                None => {
+                    self.given_up.insert((job.clone(), epoch));
+                    self.send("give back", node, jobs::release(view, &job, epoch, "gone"), Effect::None);
+                }
+            }
+        }
+    }
+
+    fn go_on(&mut self, view: &View, node: &Proc, job: &JobId, main: &Main) {
+        for package in &main.packages {
+            self.ensure(node, &package.unit, &package.op, Some(job.clone()));
+            let wish = BeginUse { epoch: Some(main.epoch), ..begin(package, job, node) };
+            let begun = packages::begin_use(&self.world.view(), &wish);
+            if begun.as_ref().is_err_and(|refusal| refusal.class == records::Class::UnitNotReady) {
+                self.end_main(job, JobState::Failed);
+                return;
+            }
+            self.send("begin_use", node, begun, Effect::None);
+        }
+        let view = if self.roll(2) == 0 { view.clone() } else { self.world.view() };
+        let resumed = jobs::resume(&view, job, main.epoch, &node.me);
+        self.send("resume", node, resumed, Effect::None);
     }
 
     /// A dispatcher adopts an orphan, or takes one of its runs a step on.
@@ -151,6 +209,7 @@ impl Sim {
 
     pub fn work_of(&mut self, node: &Proc) {
         let view = self.view();
+        self.answer_for(&view, node);
         for (job, epoch) in owned(&view, node) {
             self.work_on(&view, node, job, epoch);
         }
@@ -256,7 +315,12 @@ impl Sim {
                 self.end_main(job, GIVEN_BACK);
             } else if !found.job.is_created() || found.job.state == JobState::Restarting {
                 self.send("created", node, jobs::created(view, job, epoch, 0), Effect::None);
-            } else if self.calm || self.roll(3) == 0 {
+            } else if self.roll(match found.job.spec.on_lost_store {
+                OnLostStore::Keep => 4,
+                OnLostStore::Kill if self.calm => 1,
+                OnLostStore::Kill => 3,
+            }) == 0
+            {
                 let state = if self.roll(2) == 0 { JobState::Finished } else { JobState::Failed };
                 self.end_main(job, state);
             }

@@ -62,6 +62,7 @@ pub fn spec(program: &PackageRef, parallelism: u32, restart: RestartStrategy) ->
         allow_non_restored_state: false,
         configuration: Default::default(),
         restart,
+        on_lost_store: Default::default(),
     }
 }
 
@@ -187,6 +188,7 @@ pub fn node(roles: &[Role], slots: u32, boot: &str) -> Node {
         single_enable: None,
         boot: boot.into(),
         started_at_ms: 0,
+        work_dir: Some(boot.split('-').next().unwrap().to_owned()),
         stopping: false,
         extra: Default::default(),
     }

@@ -192,6 +192,7 @@ async fn try_post(session: &Session, chance: &mut Chance, wish: &Post) -> Result
         allow_non_restored_state: false,
         configuration: Default::default(),
         restart,
+        on_lost_store: Default::default(),
     };
     let admit = Admit {
         trigger: wish.trigger.clone(),

@@ -125,6 +125,7 @@ impl Process {
             single_enable: None,
             boot: format!("{:032x}", client.chance.bits()),
             started_at_ms: 0,
+            work_dir: None,
             stopping: false,
             extra: Default::default(),
         }
