@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use meta_types::KeyRange;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::kv::{Kv, KvError, WatchRequest};
 use crate::snapshot::Snapshot;
@@ -21,7 +21,7 @@ pub struct Mirrored {
     pub kept: Vec<KeyRange>,
     /// One range around all of it, so that one watch sees the changes in one order; other keys in it are passed over.
     pub watched: KeyRange,
-    /// Changes within so long are shown as one.
+    /// After a state was shown, changes within so long are shown as one. The first after a quiet time is shown at once.
     pub coalesce: Duration,
 }
 
@@ -42,11 +42,12 @@ pub async fn follow(
     if show(&mirror).is_break() {
         return Ok(());
     }
+    let mut shown_at = Instant::now();
     while let Ok(Some(batch)) = timeout(MAX_SILENCE, watcher.batches.next()).await {
         let batch = batch?;
         mirror.advance(batch.revision, &batch.events);
-        // A burst is shown once: whoever looks at it is woken by each.
-        sleep(mirrored.coalesce).await;
+        // A burst is shown seldom: whoever looks at it is woken each time.
+        sleep_until(shown_at + mirrored.coalesce).await;
         while let Some(Some(batch)) = watcher.batches.next().now_or_never() {
             let batch = batch?;
             mirror.advance(batch.revision, &batch.events);
@@ -54,6 +55,7 @@ pub async fn follow(
         if show(&mirror).is_break() {
             return Ok(());
         }
+        shown_at = Instant::now();
     }
     Ok(())
 }

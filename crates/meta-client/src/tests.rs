@@ -227,6 +227,34 @@ async fn a_mirror_shows_what_it_keeps_and_passes_over_the_rest() {
     assert!(first.get(b"/m/a").is_some(), "what was shown stays as it was");
 }
 
+/// Who waits for one change is not kept waiting; who is woken by each of a burst is woken seldom.
+#[tokio::test(start_paused = true)]
+async fn a_mirror_shows_the_first_change_at_once_and_a_burst_seldom() {
+    let kv = MemKv::new();
+    let coalesce = Duration::from_secs(10);
+    let mirrored = Mirrored { coalesce, ..mirrored() };
+    let (shown, mut states) = tokio::sync::mpsc::unbounded_channel();
+    let source = kv.clone();
+    let following = tokio::spawn(async move {
+        let show = |snapshot: &Snapshot| {
+            let _ = shown.send((snapshot.revision(), tokio::time::Instant::now()));
+            ControlFlow::Continue(())
+        };
+        follow(&source, &mirrored, show).await
+    });
+    states.recv().await.unwrap();
+    // A quiet time.
+    tokio::time::sleep(2 * coalesce).await;
+    let begun = tokio::time::Instant::now();
+    let first = kv.put(put("/m/a", "1")).await.unwrap().revision;
+    assert_eq!(states.recv().await.unwrap(), (first, begun));
+    kv.put(put("/m/b", "1")).await.unwrap();
+    tokio::time::sleep(coalesce / 2).await;
+    let last = kv.put(put("/m/c", "1")).await.unwrap().revision;
+    assert_eq!(states.recv().await.unwrap(), (last, begun + coalesce));
+    following.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_mirror_does_not_trust_silence() {
     let kv = MemKv::new();

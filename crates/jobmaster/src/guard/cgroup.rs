@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,8 @@ impl Version {
 #[derive(Debug, Default)]
 pub struct Group {
     directories: Vec<PathBuf>,
+    /// Of them the one that a process can be started in.
+    second: Option<PathBuf>,
     /// What is limited by them.
     limited: Limited,
 }
@@ -99,17 +102,28 @@ impl Group {
             }
             group.limited.memory |= memory;
             group.limited.processes |= processes;
+            if *version == Version::Two {
+                group.second = Some(directory.clone());
+            }
             group.directories.push(directory);
         }
         group
     }
 
-    /// The calling process becomes a member, and with it all that it starts. What limits nothing then is told.
+    /// What a process is started in the group of version 2 by, if there is one.
+    pub fn door(&self) -> Option<OwnedFd> {
+        self.second.as_ref().and_then(|directory| fs::File::open(directory).ok()).map(OwnedFd::from)
+    }
+
+    /// The calling process becomes a member, and with it all that it starts. `is_inside`: it came through the door.
+    /// What limits nothing then is told.
     ///
     /// # Errors
     /// What the kernel says; the process may be a member of some of them.
-    pub fn join(&self) -> io::Result<Limited> {
-        self.directories.iter().try_for_each(|directory| fs::write(directory.join("cgroup.procs"), "0"))?;
+    pub fn join(&self, is_inside: bool) -> io::Result<Limited> {
+        let is_outside = |directory: &&PathBuf| !is_inside || self.second.as_ref() != Some(*directory);
+        let mut outside = self.directories.iter().filter(is_outside);
+        outside.try_for_each(|directory| fs::write(directory.join("cgroup.procs"), "0"))?;
         Ok(self.limited)
     }
 
@@ -225,7 +239,7 @@ mod tests {
         let nowhere = [at(Version::Pids1, "/proc/self/nowhere"), at(Version::Two, "/nowhere")];
         let limits = Limits { processes: Some(5), ..Limits::default() };
         let group = Group::make_in(&nowhere, "j", limits);
-        assert_eq!((group.directories.len(), group.join().unwrap()), (0, Limited::default()));
+        assert_eq!((group.directories.len(), group.join(false).unwrap()), (0, Limited::default()));
     }
 
     #[test]

@@ -59,11 +59,17 @@ pub fn start(spec: &Spec, ends: &Ends, group: &Group) -> Result<(Pid, Isolation)
         (Isolation::Subreaper, 0),
     ];
     let mut refused = String::new();
+    let door = group.door();
     for (isolation, flags) in ways.into_iter().filter(|(way, _)| *way >= spec.isolation) {
-        // SAFETY: the guard has started no thread yet.
-        match unsafe { sys::fork_into(flags) } {
-            Ok(Forked::Child) => init(spec, ends, group, isolation, ids, guard_pid),
-            Ok(Forked::Parent(pid)) => {
+        let fork = |door: Option<&OwnedFd>| {
+            // SAFETY: the guard has started no thread yet.
+            unsafe { sys::fork_into(flags, door.map(AsFd::as_fd)) }.map(|side| (side, door.is_some()))
+        };
+        // Older kernels, and filters of system calls, know no such door: then init goes in by itself.
+        let forked = if door.is_some() { fork(door.as_ref()).or_else(|_| fork(None)) } else { fork(None) };
+        match forked {
+            Ok((Forked::Child, is_inside)) => init(spec, ends, group, is_inside, isolation, ids, guard_pid),
+            Ok((Forked::Parent(pid), _)) => {
                 sys::block_term_and_child(false).map_err(|e| e.to_string())?;
                 return Ok((pid, isolation));
             }
@@ -74,10 +80,18 @@ pub fn start(spec: &Spec, ends: &Ends, group: &Group) -> Result<(Pid, Isolation)
 }
 
 /// Life of init. Never returns: there is a parent's stack above.
-fn init(spec: &Spec, ends: &Ends, group: &Group, isolation: Isolation, ids: (u32, u32), guard_pid: Pid) -> ! {
+fn init(
+    spec: &Spec,
+    ends: &Ends,
+    group: &Group,
+    is_inside: bool,
+    isolation: Isolation,
+    ids: (u32, u32),
+    guard_pid: Pid,
+) -> ! {
     let child = prepare(ends, isolation, ids, guard_pid).and_then(|()| {
         // Where it cannot join, the rlimits hold.
-        let limited = group.join().unwrap_or_default();
+        let limited = group.join(is_inside).unwrap_or_default();
         spawn(spec, ends, limited)
     });
     let report = match child {
