@@ -24,9 +24,10 @@ use crate::session::Tenure;
 pub struct Claims<'a> {
     host: &'a Arc<Host>,
     tenure: &'a Tenure,
-    /// Tasks by their id.
-    running: HashMap<tokio::task::Id, JobId>,
-    masters: JoinSet<()>,
+    /// Tasks by their id: the job and its epoch.
+    running: HashMap<tokio::task::Id, (JobId, Revision)>,
+    /// Each tells whether it ended its epoch.
+    masters: JoinSet<bool>,
     /// Tells them to let go.
     stop: CancellationToken,
     here: Here,
@@ -42,6 +43,8 @@ struct Here {
     age: HashMap<JobId, Revision>,
     /// Epochs of the jobs that this boot owns.
     owned: HashMap<JobId, Revision>,
+    /// Epochs that their JobMasters ended: the owner keys show until the mirror has caught up.
+    done: HashMap<JobId, Revision>,
     /// Epochs of the jobs that an earlier boot on this work directory kept.
     left: HashMap<JobId, Revision>,
     /// Jobs that somebody owns.
@@ -82,7 +85,13 @@ impl Here {
             }
             self.taken.insert(job);
         }
+        self.done.retain(|job, epoch| self.owned.get(job) == Some(epoch));
         looked_at
+    }
+
+    /// Owned by this boot and not done: a claim whose answer was lost, unless its JobMaster runs.
+    fn owned_and_open(&self) -> impl Iterator<Item = (&JobId, &Revision)> {
+        self.owned.iter().filter(|(job, epoch)| self.done.get(*job) != Some(*epoch))
     }
 
     /// Placed here, owned by nobody, not refused as it is, oldest first.
@@ -150,14 +159,16 @@ impl<'a> Claims<'a> {
                 () = end.cancelled() => return,
                 changed = views.changed() => if changed.is_err() { return },
                 Some(done) = self.masters.join_next_with_id() => {
-                    let id = match done {
-                        Ok((id, ())) => id,
+                    match done {
+                        Ok((id, is_over)) => {
+                            let ended = self.running.remove(&id);
+                            self.here.done.extend(ended.filter(|_| is_over));
+                        }
                         Err(error) => {
                             tracing::error!(%error, "a JobMaster panicked");
-                            error.id()
+                            self.running.remove(&error.id());
                         }
-                    };
-                    self.running.remove(&id);
+                    }
                     self.here.refused.clear();
                 }
                 () = sleep(pause) => self.here.refused.clear(),
@@ -166,7 +177,7 @@ impl<'a> Claims<'a> {
     }
 
     fn is_running(&self, job: &JobId) -> bool {
-        self.running.values().any(|running| running == job)
+        self.running.values().any(|(running, _)| running == job)
     }
 
     /// True if something is to be tried again soon.
@@ -181,17 +192,16 @@ impl<'a> Claims<'a> {
         let left: Vec<(JobId, Revision)> = left.map(|(job, epoch)| (job.clone(), *epoch)).collect();
         for (job, epoch) in left {
             let (host, tenure, id) = (self.host.clone(), self.tenure.clone(), job.clone());
-            let task = self.masters.spawn(async move { answer_for(&host, &tenure, &id, epoch).await });
-            self.running.insert(task.id(), job);
+            let answer = async move {
+                answer_for(&host, &tenure, &id, epoch).await;
+                false
+            };
+            let task = self.masters.spawn(answer);
+            self.running.insert(task.id(), (job, epoch));
         }
         // A claim whose answer was lost: the epoch is known from the record.
-        let lost: Vec<(JobId, Revision)> = self
-            .here
-            .owned
-            .iter()
-            .filter(|(job, _)| !self.is_running(job))
-            .map(|(job, epoch)| (job.clone(), *epoch))
-            .collect();
+        let lost = self.here.owned_and_open().filter(|(job, _)| !self.is_running(job));
+        let lost: Vec<(JobId, Revision)> = lost.map(|(job, epoch)| (job.clone(), *epoch)).collect();
         for (job, epoch) in lost {
             self.start(job, epoch, None);
         }
@@ -222,14 +232,14 @@ impl<'a> Claims<'a> {
         let (host, tenure, stop) = (self.host.clone(), self.tenure.clone(), self.stop.clone());
         let master = JobMaster { host, tenure, id: id.clone(), epoch, stop };
         let task = self.masters.spawn(master.run(left));
-        self.running.insert(task.id(), id);
+        self.running.insert(task.id(), (id, epoch));
     }
 
     /// Output of jobs whose records are gone goes too.
     async fn prune(&self, view: &View) {
         let jobs = self.host.jobs_dir.clone();
         let view = view.clone();
-        let running: Vec<JobId> = self.running.values().cloned().collect();
+        let running: Vec<JobId> = self.running.values().map(|(job, _)| job.clone()).collect();
         blocking(move || {
             for entry in std::fs::read_dir(jobs).into_iter().flatten().flatten() {
                 let Some(job) = entry.file_name().to_str().and_then(|n| n.parse::<JobId>().ok()) else {
@@ -355,6 +365,12 @@ mod tests {
         snapshot.advance(revision + 2, std::slice::from_ref(&owned));
         here.update(&snapshot.clone().into(), &me(), "w");
         assert_eq!(here.owned.get(&id(3)), Some(&(revision + 2)));
+        assert_eq!(here.owned_and_open().count(), 1);
+        // Its JobMaster is done, and the mirror is behind: it is not started again. Another epoch is.
+        here.done.insert(id(3), revision + 2);
+        assert_eq!(here.owned_and_open().count(), 0);
+        here.done.insert(id(3), revision + 1);
+        assert_eq!(here.owned_and_open().count(), 1);
         assert!(here.claimable().is_empty());
         here.refused.insert(id(9));
         let gone = KeyValue { mod_revision: revision + 3, ..(*owned.kv).clone() };

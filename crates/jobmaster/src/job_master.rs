@@ -66,14 +66,14 @@ pub(crate) struct Trace {
 
 impl JobMaster {
     /// Runs until nothing is left to do for the job here, going on with an attempt that an earlier JobMaster left if
-    /// there is one. Every line it logs carries job, trigger and node.
-    pub async fn run(self, left: Option<Running>) {
+    /// there is one. True if it ended the epoch. Every line it logs carries job, trigger and node.
+    pub async fn run(self, left: Option<Running>) -> bool {
         let node = self.host.options.name.as_str();
         let span = tracing::info_span!("job", job = %self.id, trigger = Empty, node, epoch = self.epoch);
-        self.run_to_the_end(left).instrument(span).await;
+        self.run_to_the_end(left).instrument(span).await
     }
 
-    async fn run_to_the_end(&self, left: Option<Running>) {
+    async fn run_to_the_end(&self, left: Option<Running>) -> bool {
         let mut trace = Trace::default();
         let halt = match left {
             None => {
@@ -86,7 +86,7 @@ impl JobMaster {
             }
         };
         tracing::info!(?halt, "left");
-        self.settle(halt, trace).await;
+        self.settle(halt, trace).await
     }
 
     pub(crate) fn scope(&self) -> Scope {

@@ -17,14 +17,19 @@ use crate::limits::{LAST_WRITES, STORE_RETRY};
 
 impl JobMaster {
     /// Ends the uses and writes the end. A stopping process does not wait for ever for the store: the next owner finds
-    /// out.
-    pub(crate) async fn settle(&self, halt: Halt, trace: Trace) {
+    /// out. True if it was written, so that this epoch is over for certain.
+    pub(crate) async fn settle(&self, halt: Halt, trace: Trace) -> bool {
         let writes = async {
             for package in &trace.in_use {
                 self.end_use(package).await;
             }
-            if let Err(refusal) = self.write_end(halt, trace.main_started).await {
-                tracing::info!(%refusal, "the end was not ours to write");
+            let is_ours = !matches!(halt, Halt::Fenced(_));
+            match self.write_end(halt, trace.main_started).await {
+                Ok(()) => is_ours,
+                Err(refusal) => {
+                    tracing::info!(%refusal, "the end was not ours to write");
+                    false
+                }
             }
         };
         let end = self.host.shutdown.token();
@@ -33,8 +38,11 @@ impl JobMaster {
             sleep(LAST_WRITES).await;
         };
         tokio::select! {
-            () = writes => {}
-            () = too_late => tracing::warn!("the end was not written in time; the next owner finds out"),
+            is_written = writes => is_written,
+            () = too_late => {
+                tracing::warn!("the end was not written in time; the next owner finds out");
+                false
+            }
         }
     }
 

@@ -127,6 +127,7 @@ async fn the_settings_of_a_job_are_shown_without_its_secrets() {
         site.ok(&job, "/jobmanager/config").await,
         json!([
             pair("my.color", "red"),
+            pair("on-lost-store", "kill"),
             pair("parallelism.default", "2"),
             pair("restart-strategy.type", "on-container-loss"),
             pair("s3.secret-key", "******"),
