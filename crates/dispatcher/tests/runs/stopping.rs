@@ -60,6 +60,11 @@ async fn until_taken(cluster: &Cluster) {
 /// A run T1 whose POST is half sent to the first dispatcher and taken by it, and the other half.
 async fn half_sent(cluster: &Cluster) -> (TcpStream, String) {
     cluster.node("n1", 1).await;
+    half_sent_to_those(cluster).await
+}
+
+/// The same with the nodes that are there.
+async fn half_sent_to_those(cluster: &Cluster) -> (TcpStream, String) {
     let jar = cluster.upload().await;
     let body = json!({ "triggerId": "T1", "jarId": jar }).to_string();
     let (half, rest) = body.split_at(20);
@@ -84,23 +89,32 @@ async fn refuses_connections(cluster: &Cluster) {
 #[tokio::test]
 async fn a_request_that_came_before_is_answered_and_its_run_goes_on_elsewhere() {
     let (cluster, first) = two().await;
-    is_answered_and_goes_on_elsewhere(cluster, first).await;
+    let sent = half_sent(&cluster).await;
+    is_answered_under_its_registration(&cluster, first, sent).await;
+    goes_on_elsewhere(cluster).await;
 }
 
 /// The same where JobMasters are hosted: the node's registration is the dispatcher's.
 #[tokio::test]
 async fn a_request_that_came_before_to_a_dispatcher_that_hosts_is_answered_too() {
     let (cluster, first, _directory) = two_the_first_hosting().await;
-    is_answered_and_goes_on_elsewhere(cluster, first).await;
+    // Its own node takes the JAR: one that is not real never would.
+    let sent = half_sent_to_those(&cluster).await;
+    is_answered_under_its_registration(&cluster, first, sent).await;
+    cluster.node("n1", 1).await;
+    goes_on_elsewhere(cluster).await;
 }
 
-async fn is_answered_and_goes_on_elsewhere(cluster: Cluster, first: Shutdown) {
-    let (mut stream, rest) = half_sent(&cluster).await;
+async fn is_answered_under_its_registration(
+    cluster: &Cluster,
+    first: Shutdown,
+    (mut stream, rest): (TcpStream, String),
+) {
     let stopping = tokio::spawn({
         let first = first.clone();
         async move { first.finish(GRACE).await }
     });
-    refuses_connections(&cluster).await;
+    refuses_connections(cluster).await;
     let session = cluster.dispatchers[0].session.borrow().clone().expect("still registered");
     // It keeps what the request came under.
     let given_back = cluster.until(|| async { (!cluster.kv.keep_alive(session.lease)).then_some(()) });
@@ -110,6 +124,9 @@ async fn is_answered_and_goes_on_elsewhere(cluster: Cluster, first: Shutdown) {
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains(r#"{"request-id":"T1"}"#), "{answer}");
     assert_eq!(stopping.await.unwrap(), [""; 0], "nobody is late");
     assert!(!cluster.kv.keep_alive(session.lease), "the lease is given back");
+}
+
+async fn goes_on_elsewhere(cluster: Cluster) {
     assert_eq!(cluster.completed(1, "T1").await.json["run"]["accepted-by"], "d1");
     cluster.stop().await;
 }
