@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use meta_raft::{NotSent, ProposeError};
+use tokio::sync::oneshot;
 
 use crate::common::*;
 
@@ -16,8 +17,13 @@ struct Journal {
     refused: Vec<String>,
 }
 
-/// Writes keys of its own, one after the other, each once, until told to stop.
-async fn writer(handle: meta_raft::RaftHandle, name: String, stop: Arc<AtomicBool>) -> Journal {
+/// Writes keys of its own, one after the other, each once, until told to stop. Tells when the first is acknowledged.
+async fn writer(
+    handle: meta_raft::RaftHandle,
+    name: String,
+    stop: Arc<AtomicBool>,
+    mut began: Option<oneshot::Sender<()>>,
+) -> Journal {
     let mut journal = Journal::default();
     for i in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -28,6 +34,9 @@ async fn writer(handle: meta_raft::RaftHandle, name: String, stop: Arc<AtomicBoo
             Ok(outcome) => {
                 outcome.result.expect("a put is not refused");
                 journal.acknowledged.push(key);
+                if let Some(began) = began.take() {
+                    let _ = began.send(());
+                }
             }
             Err(ProposeError::Unknown | ProposeError::Stopped) => journal.unknown.push(key),
             Err(ProposeError::NotSent(_)) => journal.refused.push(key),
@@ -55,12 +64,18 @@ fn check(handle: &meta_raft::RaftHandle, journal: &Journal) {
 async fn the_leader_dies_under_writes() {
     let mut cluster = Cluster::start(3, |_| {}).await;
     let stop = Arc::new(AtomicBool::new(false));
-    let mut writers = Vec::new();
+    let (mut writers, mut beginnings) = (Vec::new(), Vec::new());
     for i in 0..3 {
         for w in 0..4 {
             let handle = cluster.at(i).clone();
-            writers.push((i, tokio::spawn(writer(handle, format!("n{i}w{w}"), stop.clone()))));
+            let (began, beginning) = oneshot::channel();
+            writers.push((i, tokio::spawn(writer(handle, format!("n{i}w{w}"), stop.clone(), Some(began)))));
+            beginnings.push(beginning);
         }
+    }
+    // Each is at work before anything happens: a writer of a replica that is stopped earlier would have written nothing.
+    for beginning in beginnings {
+        tokio::time::timeout(SOON, beginning).await.expect("each writer begins").unwrap();
     }
     // A stopped replica's writers stop with it; after two there is still one whose writers saw it all.
     let mut killed = Vec::new();
